@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from prep_assets.exports import export, exports
+from prep_assets.extensions.exports.registry import export, exports
 from prep_assets.stores.table import PACKED
 
 

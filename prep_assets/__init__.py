@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from prep_assets.api import encode, plan, render, status, verify
     from prep_assets.engine.execute import build
     from prep_assets.errors import PrepAssetsError
-    from prep_assets.exports import export
     from prep_assets.extensions.dagster.component import TrainingData
     from prep_assets.extensions.dagster.io_manager import StoreIOManager
     from prep_assets.extensions.explain.previews import row
     from prep_assets.extensions.explain.trace import trace
     from prep_assets.extensions.explain.where import StoredRecord, records, where
+    from prep_assets.extensions.exports.registry import export
     from prep_assets.extensions.training.opening import load
     from prep_assets.packing import pack
     from prep_assets.pipeline.workspace import Workspace
@@ -35,7 +35,7 @@ _WHERE = {
     "render": "prep_assets.api",
     "encode": "prep_assets.api",
     "pack": "prep_assets.packing",
-    "export": "prep_assets.exports",
+    "export": "prep_assets.extensions.exports.registry",
     "row": "prep_assets.extensions.explain.previews",
     "records": "prep_assets.extensions.explain.where",
     "StoredRecord": "prep_assets.extensions.explain.where",

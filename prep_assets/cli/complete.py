@@ -34,9 +34,10 @@ def _families(context: click.Context) -> Iterable[str]:
 
 
 def _formats(context: click.Context) -> Iterable[str]:
-    from prep_assets.exports.registry import exports
+    from prep_assets import plugins
 
-    return exports()
+    exports = plugins.of_extension("exporting", "formats")
+    return exports() if exports else ()
 
 
 def _schemas(context: click.Context) -> Iterable[str]:

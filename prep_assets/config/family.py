@@ -330,7 +330,7 @@ class WindowBlend(Blend):
 
 
 class Export(Model):
-    """Files for a trainer, kept as an asset of their own. What the names mean is checked in `prep_assets.graph.exports`."""
+    """Files for a trainer, kept as an asset of their own. What the names mean is checked in `prep_assets.extensions.exports.assets`."""
 
     source: str = Field(alias="from")
     """Asset of this family to export."""

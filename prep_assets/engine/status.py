@@ -12,8 +12,7 @@ from msgspec import Struct, field
 from prep_assets.checks.bounds import judged_anew
 from prep_assets.config.models import FAMILIES
 from prep_assets.errors import PrepAssetsError, StoreError
-from prep_assets.graph.exports import family_of_export
-from prep_assets.graph.graph import EVERY, family_assets, upstream_of
+from prep_assets.graph.graph import EVERY, family_assets, family_of_export, upstream_of
 from prep_assets.pipeline.asset import Asset
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.manifest import Result, build_key, differences

@@ -15,7 +15,6 @@ from prep_assets.checks.registry import added_checks
 from prep_assets.config.family import Family
 from prep_assets.config.models import FAMILIES
 from prep_assets.errors import ConfigError, PrepAssetsError, nearest, require_known
-from prep_assets.graph.exports import Exporting, about, export_asset, exporting
 from prep_assets.own_code import added_code
 from prep_assets.pipeline.asset import Asset, Check, FromLines, FromParts, Store, open_streams
 from prep_assets.pipeline.workspace import Workspace
@@ -92,7 +91,8 @@ def family_assets(workspace: Workspace, family: str) -> Mapping[str, Asset]:
     if family not in plugins.ours("families"):
         _require_verdicts(workspace, family)
     require_known_rules(workspace, family)
-    return {asset.name: asset for asset in (*assets, *map(export_asset, family_exports(workspace, family)))}
+    asked = plugins.of_extension("exporting", "assets")
+    return {asset.name: asset for asset in (*assets, *(asked(workspace, family) if asked else ()))}
 
 
 def require_known_rules(workspace: Workspace, family: str) -> None:
@@ -124,42 +124,6 @@ def _require_verdicts(workspace: Workspace, family: str) -> None:
         raise ConfigError(
             f"{where}: nothing searches it for what eval.yaml holds out. Add those of verdict_assets to the ASSETS of the family"
         )
-
-
-def family_exports(workspace: Workspace, family: str) -> list[Exporting]:
-    """The exports that a family's configuration asks for.
-
-    Raises:
-        ConfigError: every fault in them.
-    """
-    exports, faults = [], []
-    for name, entry in workspace.family(FAMILIES[family]).exports.items():
-        try:
-            with about("from"):
-                source = exported(family, entry.source)
-                if source.absent and (why := source.absent(workspace)):
-                    raise ConfigError(f"{source.name} is not an asset here: {why}")
-            exports.append(exporting(source, entry.to, entry.stream, entry.options, name=name))
-        except ConfigError as error:
-            faults.append(f"  exports.{name}.{error}")
-    if faults:
-        raise ConfigError("\n".join([f"{workspace.configs / family}.yaml:", *faults]))
-    return exports
-
-
-def exported(family: str, name: str) -> Asset:
-    """The asset of a family that an export reads.
-
-    Raises:
-        ConfigError: it has no such asset that can be exported; the message names the nearest.
-    """
-    sources = [asset.name for asset in EVERY.values() if asset.family == family and asset.streams]
-    if name in sources:
-        return EVERY[name]
-    if name in EVERY and EVERY[name].streams:
-        owner = EVERY[name].family
-        raise ConfigError(f"{name!r} is an asset of {owner}: export it in {owner}.yaml. This family has: {', '.join(sources)}")
-    raise ConfigError(f"no asset {name!r} that can be exported{nearest(name, sources) or '.'} This family has: {', '.join(sources)}")
 
 
 def asset_named(name: str, workspace: Workspace | None = None) -> Asset:
@@ -303,6 +267,15 @@ def tables_of(published: Published) -> list[Table]:
     asset = EVERY.get(published.manifest.asset)
     tables = {} if asset is None else open_streams(asset, published)
     return [tables[name] for name in sorted(tables, key=_is_held_out)]
+
+
+EXPORT = "export"
+"""Middle word of the assets that keep exports: ``sft_export_trl``."""
+
+
+def family_of_export(name: str) -> str:
+    """The family of the asset that keeps an export, which its name begins with; empty where it is another one."""
+    return next((family for family in FAMILIES if name.startswith(f"{family}_{EXPORT}_")), "")
 
 
 def family_of(workspace: Workspace, asset: str) -> Family:

@@ -14,8 +14,7 @@ import pytest
 import torch
 import yaml
 
-from prep_assets.exports import export, exports
-from prep_assets.exports.registry import opening
+from prep_assets.extensions.exports.registry import export, exports, opening
 from prep_assets.extensions.start.launch import TRAINERS
 from prep_assets.graph.graph import asset_named
 from prep_assets.pipeline.workspace import Workspace

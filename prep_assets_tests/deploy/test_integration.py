@@ -27,7 +27,7 @@ def test_trainers_readers_run_where_their_tests_or_what_they_read_changed() -> N
     touched = [path.relative_to(ROOT).as_posix() for path in others if "pytest.mark.readers" in path.read_text("utf-8")]
     assert len(touched) > 10
     touched += [
-        "prep_assets/exports/mds.py",
+        "prep_assets/extensions/exports/mds.py",
         "prep_assets/extensions/training/items.py",
         "prep_assets_tests/readers.txt",
         "constraints.txt",

@@ -7,34 +7,37 @@ from collections.abc import Mapping
 STANDS_ON: Mapping[str, str] = {
     "agents": "preference rl",
     "cerebras": "preference",
-    "dagster": "explain keep",
+    "dagster": "explain exports keep",
     "datasets": "preference rl",
     "doctor": "start",
+    "explain": "exports",
     "exports": "rl",
     "neighbours": "explain exports",
     "preprocess": "rl",
     "quality": "leaks rl",
-    "start": "explain rl",
+    "start": "explain exports rl",
 }
 """Extension → the extensions that it uses, as `docs/architecture.md` lists them."""
 
 USES: Mapping[str, str] = {
     "dagster": """
         caches checks.of_stores config.base config.family config.loading config.models data.addresses data.files data.pins engine
-        engine.events engine.execute engine.plan errors exports graph.exports graph.graph pipeline.asset pipeline.blends
-        pipeline.source_files pipeline.workspace plugins proofs.verdict row stores.files stores.guards stores.manifest
-        stores.published stores.remote stores.table stores.version_folders stores.writer text.visible training
+        engine.events engine.execute engine.plan errors graph.graph pipeline.asset pipeline.blends pipeline.source_files
+        pipeline.workspace plugins proofs.verdict row stores.files stores.guards stores.manifest stores.published stores.remote
+        stores.table stores.version_folders stores.writer text.visible training
     """,
     "exports": """
-        errors exports.readable exports.registry load packing.strategies samples stores.arrays stores.files stores.groups
-        stores.guards stores.h5 stores.images stores.lists stores.manifest stores.shards stores.table stores.tokens
-        stores.verification workers.pool
+        checks.of_stores checks.sources_again cli cli.stores config.base config.family config.models data.quarantine errors
+        graph.graph load own_code packing.strategies pipeline.asset pipeline.examples pipeline.media pipeline.workspace plugins
+        proofs.certificate proofs.verdict samples schemas.registry stores.arrays stores.files stores.groups stores.guards stores.h5
+        stores.images stores.lists stores.manifest stores.published stores.shards stores.table stores.tokens stores.verification
+        stores.version_folders text.certify text.conversation text.environment workers.pool
     """,
     "neighbours": """
         cli cli.stores cli.terminal config.family config.loading config.models data.blocks data.quarantine engine.events
-        engine.execute errors exports.registry graph.graph pipeline.asset pipeline.examples pipeline.sources pipeline.workspace
-        records samples schemas.reader stores.files stores.manifest stores.published stores.verification stores.version_folders
-        text.visible version where
+        engine.execute errors graph.graph pipeline.asset pipeline.examples pipeline.sources pipeline.workspace records samples
+        schemas.reader stores.files stores.manifest stores.published stores.verification stores.version_folders text.visible version
+        where
     """,
     "preprocess": """
         cli cli.stores config.base config.family config.loading config.mask config.models data data.addresses data.blocks data.files
@@ -92,10 +95,10 @@ USES: Mapping[str, str] = {
         pipeline.workspace records stores.manifest stores.published stores.version_folders text.visible text.vocabulary
     """,
     "start": """
-        checks.bounds cli cli.export cli.stores cli.terminal config.family config.loading config.models data.files data.local_files
-        engine errors exports.registry graph.exports graph.graph pipeline.asset pipeline.blends pipeline.workspace quality.steps row
-        samples schemas.fields schemas.reader schemas.registry schemas.turns stores.arrays stores.blends stores.remote stores.table
-        stores.tokens stores.version_folders text.visible
+        checks.bounds cli cli.stores cli.terminal config.family config.loading config.models data.files data.local_files engine
+        errors graph.graph pipeline.asset pipeline.blends pipeline.workspace quality.steps row samples schemas.fields schemas.reader
+        schemas.registry schemas.turns stores.arrays stores.blends stores.remote stores.table stores.tokens stores.version_folders
+        text.visible
     """,
     "leaks": """
         checks.of_stores checks.relations cli cli.terminal config.family config.models data.quarantine errors graph.graph graph.raw
@@ -104,13 +107,12 @@ USES: Mapping[str, str] = {
         text.visible
     """,
     "explain": """
-        caches checks.bounds checks.of_conversations checks.of_exports checks.of_merged checks.selection cli cli.stores cli.terminal
-        config.family config.mask config.models data.addresses data.blocks data.files data.quarantine data.read engine.status errors
-        exports.readable exports.registry graph.exports graph.graph graph.pretrain pipeline.asset pipeline.blends
-        pipeline.conversations pipeline.documents pipeline.examples pipeline.lines pipeline.sources pipeline.tokens
-        pipeline.verdicts pipeline.workspace proofs.mask samples schemas.reader stores.blends stores.groups stores.manifest
-        stores.published stores.table stores.version_folders text.documents text.encode text.spans text.visible text.vocabulary
-        version
+        caches checks.bounds checks.of_conversations checks.of_merged checks.selection cli cli.stores cli.terminal config.family
+        config.mask config.models data.addresses data.blocks data.files data.quarantine data.read engine.status errors graph.graph
+        graph.pretrain pipeline.asset pipeline.blends pipeline.conversations pipeline.documents pipeline.examples pipeline.lines
+        pipeline.sources pipeline.tokens pipeline.verdicts pipeline.workspace proofs.mask samples schemas.reader stores.blends
+        stores.groups stores.manifest stores.published stores.table stores.version_folders text.documents text.encode text.spans
+        text.visible text.vocabulary version
     """,
     "keep": """
         checks.of_stores cli cli.stores cli.terminal config.family config.models data.addresses data.files engine engine.events

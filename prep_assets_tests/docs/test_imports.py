@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from prep_assets.exports import exports
+from prep_assets.extensions.exports.registry import exports
 from prep_assets_tests.conftest import ROOT
 from prep_assets_tests.docs.extensions import STANDS_ON, USES
 from prep_assets_tests.docs.pages import DOCS, blocks, read
@@ -193,7 +193,7 @@ def test_heavy_packages_are_imported_where_they_are_used() -> None:
 FACTS = {"text.environment", "text.vocabulary", "text.engines", "text.ids", "text.chats", "text.forms"}
 """What proofs may know of the rooms that made what they prove: what a template's messages look like, what it runs in, the reference tokenizer, and how texts
 stand among the frames of a form. What is trained there they say themselves."""
-MADE_IT = {"text", "schemas", "pipeline", "checks", "graph", "packing", "exports"}
+MADE_IT = {"text", "schemas", "pipeline", "checks", "graph", "packing"}
 
 
 def proves(parts: Sequence[str]) -> bool:
@@ -229,7 +229,7 @@ def test_the_page_lists_what_checks_and_builds_share() -> None:
     listed = [name for names, why in rows for name in re.findall("`(.*?)`", names) if why]
     assert sorted(listed) == sorted(shared("checks", MADE_IT - {"checks"}))
     assert {*re.findall(r"`(proofs\..*?)`", part)} == shared("pipeline", {"proofs"})
-    assert [shared(room, {"proofs"}) for room in ("data", "schemas", "text", "packing", "exports", "stores")] == [set()] * 6
+    assert [shared(room, {"proofs"}) for room in ("data", "schemas", "text", "packing", "stores")] == [set()] * 5
 
 
 @pytest.mark.parametrize("file", ["proofs/mask.py", "extensions/rl/proofs.py", "extensions/rl/proofs/golds.py"])
@@ -241,7 +241,7 @@ def test_a_proof_that_uses_what_builds_is_found(tmp_path: Path, file: str, modul
     assert [shares_code(found) for found in imports_of(path, tmp_path)] == [True, False]
 
 
-WHAT_ROWS_SAY = {"prep_assets.exports.readable"}
+WHAT_ROWS_SAY = {"prep_assets.extensions.exports.readable"}
 """What a reader of an export may use of its room: neither says how a format is written."""
 
 
@@ -273,7 +273,7 @@ def read_as_written(path: Path) -> dict[str, set[str]]:
         ours = {
             name
             for name in read
-            if re.match(r"prep_assets\.(extensions\.)?exports\.", imported.get(name, "")) and imported[name] not in WHAT_ROWS_SAY
+            if re.match(r"prep_assets\.extensions\.exports\.", imported.get(name, "")) and imported[name] not in WHAT_ROWS_SAY
         }
         shared[format] = (ours - {"reads"}) | (read & written & known.keys())
     return shared
@@ -295,7 +295,7 @@ def test_exports_are_read_back_by_other_code() -> None:
 def test_a_reader_that_uses_the_writer_is_found(tmp_path: Path, body: str, found: set[str]) -> None:
     path = tmp_path / "mds.py"
     path.write_text(
-        "from prep_assets.extensions.exports.blocks import rows\nfrom prep_assets.exports.readable import cut\nENDS = [1]\n"
+        "from prep_assets.extensions.exports.blocks import rows\nfrom prep_assets.extensions.exports.readable import cut\nENDS = [1]\n"
         '@exporter("mds")\ndef mds(source):\n    return _at(rows(source), ENDS)\ndef _at(a, b): ...\n'
         f'@reads("mds")\ndef read(folder):\n    {body}\n',
         "utf-8",
@@ -308,7 +308,7 @@ def test_a_reader_that_uses_the_writer_is_found(tmp_path: Path, body: str, found
     [
         ("config/models.py", "from prep_assets.graph.graph import ASSETS"),
         ("stores/table.py", "from prep_assets import proofs"),
-        ("cli/export.py", "def f():\n    import prep_assets.extensions.dagster.site"),
+        ("cli/build.py", "def f():\n    import prep_assets.extensions.dagster.site"),
         ("cli/main.py", "def f():\n    from prep_assets.extensions.neighbours import hub"),
         ("extensions/astrai/run.py", "from prep_assets.extensions.neighbours import hub"),
     ],

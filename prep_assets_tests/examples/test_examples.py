@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from prep_assets.exports import export
+from prep_assets import export
 from prep_assets.graph.graph import ASSETS
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets_tests.extensions.exports.readers import needs

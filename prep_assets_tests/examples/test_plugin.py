@@ -18,7 +18,7 @@ from prep_assets import plugins
 from prep_assets.checks import registry
 from prep_assets.config.models import FAMILIES
 from prep_assets.errors import ConfigError
-from prep_assets.exports.registry import exporter, exports
+from prep_assets.extensions.exports.registry import exporter, exports
 from prep_assets.graph import graph
 from prep_assets.pipeline.asset import Check
 from prep_assets.proofs.mutations import Mutation

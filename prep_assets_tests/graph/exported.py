@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from prep_assets.exports import exports
+from prep_assets.extensions.exports.registry import exports
 from prep_assets.graph.graph import asset_named
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.version_folders import Published

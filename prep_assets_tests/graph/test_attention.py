@@ -13,14 +13,14 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
-from prep_assets.checks.of_exports import compare
+from prep_assets import export
 from prep_assets.config.models import Sft
 from prep_assets.errors import ConfigError, StoreError
-from prep_assets.exports import export
-from prep_assets.exports.registry import exports
 from prep_assets.extensions.explain.previews import preview
 from prep_assets.extensions.explain.rows import read
 from prep_assets.extensions.explain.trace import Tracer, token_of
+from prep_assets.extensions.exports.compared import compare
+from prep_assets.extensions.exports.registry import exports
 from prep_assets.extensions.selftest.mutations import ATTENTION_MASK_MUTATIONS, ATTENTION_MUTATIONS
 from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.pipeline.media import record_files

@@ -13,10 +13,9 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from prep_assets import load
+from prep_assets import export, load
 from prep_assets.engine import build as build_stores
 from prep_assets.errors import ConfigError, PrepAssetsError
-from prep_assets.exports import export
 from prep_assets.extensions.explain.trace import trace
 from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.pipeline.workspace import Workspace

@@ -13,12 +13,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from prep_assets import load
+from prep_assets import export, load
 from prep_assets.config.family import Domain
 from prep_assets.config.models import Pretrain
 from prep_assets.data.files import find_files
 from prep_assets.errors import CheckFailed, ConfigError, Refused
-from prep_assets.exports import export
 from prep_assets.graph import pretrain
 from prep_assets.graph.graph import EVERY, store_of
 from prep_assets.pipeline import documents

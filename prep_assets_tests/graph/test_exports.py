@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 from transformers import AutoTokenizer, GenerationConfig
 
-from prep_assets.checks.of_exports import compare
+from prep_assets import export
 from prep_assets.config.models import FAMILIES
 from prep_assets.engine import state
 from prep_assets.errors import CheckFailed, ConfigError, PrepAssetsError, StoreError
-from prep_assets.exports import export
-from prep_assets.graph.exports import asset_name, exporting
-from prep_assets.graph.graph import EVERY, asset_named, assets_of, family_exports, run_check
+from prep_assets.extensions.exports.assets import asset_name, exporting, family_exports
+from prep_assets.extensions.exports.compared import compare
+from prep_assets.graph.graph import EVERY, asset_named, assets_of, run_check
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.stores.published import open_published

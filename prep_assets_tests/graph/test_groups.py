@@ -16,14 +16,14 @@ from prep_assets.config.models import TRAINED
 from prep_assets.engine import state
 from prep_assets.errors import ConfigError, PrepAssetsError
 from prep_assets.extensions.explain.previews import preview
+from prep_assets.extensions.exports.assets import asset_name, family_exports
 from prep_assets.extensions.rl.config import Rl, group_domains, prompt_domains
 from prep_assets.extensions.rl.mutations import (
     ROLLOUT_MUTATIONS,
     STEP_MUTATIONS,
 )
 from prep_assets.extensions.selftest.stores import selftest
-from prep_assets.graph.exports import asset_name
-from prep_assets.graph.graph import ASSETS, EVERY, asset_named, assets_of, family_exports
+from prep_assets.graph.graph import ASSETS, EVERY, asset_named, assets_of
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.table import open_stream
 from prep_assets.stores.version_folders import Published

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from prep_assets import load
+from prep_assets import export, load
 from prep_assets.errors import ConfigError
-from prep_assets.exports import export
 from prep_assets.extensions.preference.mutations import MARGIN_MUTATIONS
 from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.pipeline.workspace import Workspace

@@ -13,13 +13,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from prep_assets import load
+from prep_assets import export, load
 from prep_assets.caches import CACHES
 from prep_assets.checks.sources_again import prompt_of_line
 from prep_assets.engine import state
 from prep_assets.engine.execute import verdicts_of as verdicts
 from prep_assets.errors import CheckFailed, ConfigError, Refused
-from prep_assets.exports import export
 from prep_assets.extensions.explain.trace import trace
 from prep_assets.extensions.preference.config import Preference
 from prep_assets.extensions.preference.mutations import PAIR_MUTATIONS

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from prep_assets.exports import export
+from prep_assets import export
 from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.table import open_stream

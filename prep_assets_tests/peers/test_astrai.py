@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from torch import Tensor
 
-from prep_assets.exports import export
+from prep_assets import export
 from prep_assets.training import BlendDataset, DatasetFactory
 from prep_assets_tests.extensions.exports.conftest import PAD, ROW_LEN, Document, Stream, Table, some
 from prep_assets_tests.extensions.exports.learned import lessons, lessons_of

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from prep_assets.exports import export
+from prep_assets import export
 from prep_assets.stores.table import open_stream
 from prep_assets.stores.version_folders import Published
 from prep_assets_tests.conftest import ROOT

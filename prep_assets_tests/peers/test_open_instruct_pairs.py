@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from prep_assets.exports import export
+from prep_assets import export
 from prep_assets_tests.extensions.exports.conftest import Document, labels_of, some, write_lines
 from prep_assets_tests.extensions.exports.conftest import pairs as pairs  # a fixture
 from prep_assets_tests.extensions.exports.readers import reader, stand_in

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from prep_assets.exports import export
+from prep_assets import export
 from prep_assets.extensions.quality.constraints import keeps
 from prep_assets.extensions.rl.verifiers import Constraint
 from prep_assets_tests.extensions.exports.conftest import write_lines

@@ -15,7 +15,7 @@ import h5py
 import numpy as np
 import pytest
 
-from prep_assets.exports import export
+from prep_assets import export
 from prep_assets_tests.extensions.exports.conftest import PAD, ROW_LEN, Stream, Table, some, write_lines
 from prep_assets_tests.graph.workspaces import build, domain, jsonl, minimal, workspace_in
 from prep_assets_tests.peers.checkouts import checkout

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from prep_assets.caches import CACHES
-from prep_assets.checks.of_exports import SAMPLE
 from prep_assets.config.mask import MaskPolicy
 from prep_assets.config.models import Pretrain
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import CheckFailed, PrepAssetsError, Refused
+from prep_assets.extensions.exports.compared import SAMPLE
 from prep_assets.extensions.exports.megatron import IndexedWriter
 from prep_assets.graph.graph import asset_named
 from prep_assets.pipeline import conversations, rendering

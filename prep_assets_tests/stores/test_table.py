@@ -10,11 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from prep_assets import load
-from prep_assets.checks.of_exports import compare
 from prep_assets.errors import ConfigError
-from prep_assets.exports import export, exports
 from prep_assets.extensions.explain.figures import measure
 from prep_assets.extensions.explain.rows import read
+from prep_assets.extensions.exports.compared import compare
+from prep_assets.extensions.exports.registry import export, exports
 from prep_assets.stores.table import LINES, TOKENS, Column, Schema, Table, open_table
 from prep_assets.stores.writer import TableWriter
 

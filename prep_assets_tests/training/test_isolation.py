@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from prep_assets.exports import export
+from prep_assets import export
 from prep_assets.training import DatasetFactory, PackedDataset, PaddingFree
 from prep_assets_tests.extensions.exports.readers import reader as trainers_own
 from prep_assets_tests.training.conftest import LENGTHS, ROW_LEN

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from prep_assets import export
 from prep_assets.errors import ConfigError
-from prep_assets.exports import export
 from prep_assets.pipeline import sources as contamination
 from prep_assets.pipeline.sources import Benchmarks
 from prep_assets.stores.table import TOKENS

@@ -14,7 +14,6 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "prep_assets"
 ROOMS = (
     "data",
-    "exports",
     "extensions/agents",
     "extensions/cerebras",
     "extensions/contrastive/lines",
@@ -25,11 +24,14 @@ ROOMS = (
     "extensions/media/files",
     "extensions/media/headers",
     "extensions/media/rules",
+    "extensions/preference/schemas",
     "extensions/preprocess/handlers",
     "extensions/preprocess/sections",
     "extensions/quality",
     "extensions/rl/groups",
     "extensions/rl/prompts",
+    "extensions/rl/schemas",
+    "extensions/rl/verifiers",
     "extensions/token_ids",
     "packing",
     "pipeline",
@@ -42,6 +44,9 @@ ROOMS = (
 )
 """Where bugs are planted. Of the stores only what writes them: their readers are checked by what reads them."""
 NOT_BUILDING = (
+    "extensions/exports/assets",
+    "extensions/exports/command",
+    "extensions/exports/compared",
     "extensions/quality/redaction_check",
     "stores/guards",
     "stores/verification",

@@ -26,8 +26,8 @@ from typer.testing import CliRunner
 from prep_assets.api import render
 from prep_assets.cli.main import app
 from prep_assets.errors import PrepAssetsError, Refused
+from prep_assets.extensions.exports.assets import Exporting, export_asset
 from prep_assets.extensions.selftest import mutations
-from prep_assets.graph.exports import Exporting, export_asset
 from prep_assets.graph.graph import CHECKS, EVERY
 from prep_assets.text.load_template import named_templates
 

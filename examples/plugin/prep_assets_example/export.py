@@ -3,8 +3,8 @@
 import csv
 from pathlib import Path
 
-from prep_assets.exports.readable import Options, Readable
-from prep_assets.exports.registry import Progress, exporter, reads
+from prep_assets.extensions.exports.readable import Options, Readable
+from prep_assets.extensions.exports.registry import Progress, exporter, reads
 from prep_assets.stores.table import LINES, Table
 
 

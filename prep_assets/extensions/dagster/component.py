@@ -16,10 +16,10 @@ from prep_assets.config.loading import FILE as TOMBSTONES
 from prep_assets.config.loading import PACKAGE, located, yaml_values
 from prep_assets.config.models import FAMILIES
 from prep_assets.errors import ConfigError, require_known
-from prep_assets.exports import exports
 from prep_assets.extensions.dagster.definitions import definitions
 from prep_assets.extensions.dagster.io_manager import StoreIOManager
 from prep_assets.extensions.dagster.site import Site, WorkspaceResource
+from prep_assets.extensions.exports.registry import exports
 from prep_assets.stores.manifest import digest
 from prep_assets.stores.remote import local_root
 

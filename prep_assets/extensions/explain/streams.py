@@ -13,17 +13,17 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.array_types import Float32s, Ints
-from prep_assets.checks.of_exports import row_fault
 from prep_assets.config.models import FAMILIES
 from prep_assets.data.blocks import Unreadable
 from prep_assets.data.files import SourceFile, record_id
 from prep_assets.data.quarantine import Refusal, refusal
 from prep_assets.data.read import read_blocks
 from prep_assets.errors import ConfigError, StoreError, require_known, require_number
-from prep_assets.exports.readable import Readable
-from prep_assets.exports.registry import reader
 from prep_assets.extensions.explain.unchanged import Unchanged
-from prep_assets.graph.exports import Exporting, open_export_source
+from prep_assets.extensions.exports.assets import Exporting, open_export_source
+from prep_assets.extensions.exports.compared import row_fault
+from prep_assets.extensions.exports.readable import Readable
+from prep_assets.extensions.exports.registry import reader
 from prep_assets.graph.graph import EVERY, asset_named, lines_of, stream_table, streams
 from prep_assets.pipeline.asset import FromParts, Generated
 from prep_assets.pipeline.lines import strings_as_messages

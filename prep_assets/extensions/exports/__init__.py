@@ -1,1 +1,6 @@
-"""Export formats, by trainer. `prep_assets.exports` has their registry, and what reads and writes of all of them share."""
+"""Stores in the formats that trainers read, each a function registered by name, and the assets that keep such files.
+
+    export("stores/sft_packed/current", "packed_parquet", "out/parquet")
+
+See `registry.export`.
+"""

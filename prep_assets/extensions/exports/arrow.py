@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.errors import ConfigError
-from prep_assets.exports.registry import Progress
+from prep_assets.extensions.exports.registry import Progress
 from prep_assets.stores.manifest import digest, file_hash
 from prep_assets.stores.table import Table
 from prep_assets.stores.verification import WrittenFile, rename, write_json

@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from prep_assets.array_types import Ints
 from prep_assets.errors import ConfigError
-from prep_assets.exports.registry import Progress
+from prep_assets.extensions.exports.registry import Progress
 from prep_assets.packing.strategies import within
 from prep_assets.stores.arrays import batches
 from prep_assets.stores.files import note_mapped_bytes

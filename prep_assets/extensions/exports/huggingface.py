@@ -22,18 +22,6 @@ import numpy as np
 
 from prep_assets.array_types import Ints
 from prep_assets.errors import ConfigError, StoreError
-from prep_assets.exports.readable import (
-    Options,
-    Readable,
-    Tokens,
-    gold_again,
-    labelled,
-    locate_row,
-    require_rows_per_file,
-    starts_of,
-    without_nulls,
-)
-from prep_assets.exports.registry import Count, FileName, Folder, Progress, Split, TokenId, exporter, reads
 from prep_assets.extensions.exports.arrow import (
     ROW_GROUP,
     add_shard_counts,
@@ -46,6 +34,18 @@ from prep_assets.extensions.exports.arrow import (
 )
 from prep_assets.extensions.exports.blocks import IGNORE, Block, document_blocks, group_blocks, pair_blocks, row_blocks
 from prep_assets.extensions.exports.media import file_of, placed_images, require_images
+from prep_assets.extensions.exports.readable import (
+    Options,
+    Readable,
+    Tokens,
+    gold_again,
+    labelled,
+    locate_row,
+    require_rows_per_file,
+    starts_of,
+    without_nulls,
+)
+from prep_assets.extensions.exports.registry import Count, FileName, Folder, Progress, Split, TokenId, exporter, reads
 from prep_assets.extensions.exports.text_rows import gold_text
 from prep_assets.samples import AUDIO, IMAGE, MEDIA
 from prep_assets.stores.arrays import stretches

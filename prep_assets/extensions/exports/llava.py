@@ -19,10 +19,10 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.errors import ConfigError, StoreError
-from prep_assets.exports.readable import Options, Readable, Tokens
-from prep_assets.exports.registry import Folder, Progress, Split, exporter, reads
 from prep_assets.extensions.exports.blocks import Block, row_blocks
 from prep_assets.extensions.exports.media import file_of, placed_images, require_images
+from prep_assets.extensions.exports.readable import Options, Readable, Tokens
+from prep_assets.extensions.exports.registry import Folder, Progress, Split, exporter, reads
 from prep_assets.samples import ASSISTANT, IMAGE, TEXT, USER
 from prep_assets.stores.images import Image
 from prep_assets.stores.table import TOKENS, Table

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from prep_assets.errors import ConfigError
-from prep_assets.exports.readable import Options, Readable, gold_again, parquet_table, without_nulls
-from prep_assets.exports.registry import FileName, Progress, exporter, reads
 from prep_assets.extensions.exports.arrow import save_parquet
+from prep_assets.extensions.exports.readable import Options, Readable, gold_again, parquet_table, without_nulls
+from prep_assets.extensions.exports.registry import FileName, Progress, exporter, reads
 from prep_assets.extensions.exports.text_rows import gold_text, require_no_tools
 from prep_assets.extensions.rl.verifiers import CODE, IFEVAL, RUBRIC, code_tests, constraints, criteria
 from prep_assets.stores.table import LINES, SIDES, Table

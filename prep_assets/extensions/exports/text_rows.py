@@ -18,9 +18,9 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from prep_assets.errors import ConfigError, StoreError
-from prep_assets.exports.readable import Options, Readable, gold_again, parquet_table, without_nulls
-from prep_assets.exports.registry import FileName, Progress, exporter, reads
 from prep_assets.extensions.exports.arrow import save_parquet
+from prep_assets.extensions.exports.readable import Options, Readable, gold_again, parquet_table, without_nulls
+from prep_assets.extensions.exports.registry import FileName, Progress, exporter, reads
 from prep_assets.extensions.rl.schemas import number_text
 from prep_assets.extensions.rl.verifiers import CODE, FORMS, code_tests
 from prep_assets.stores.table import LINES, Table

@@ -11,8 +11,8 @@ import typer
 from prep_assets.cli import terminal
 from prep_assets.cli.stores import one_store, reading, working
 from prep_assets.errors import ConfigError
-from prep_assets.exports.registry import check_folder
 from prep_assets.extensions.explain.html import write_page
+from prep_assets.extensions.exports.registry import check_folder
 from prep_assets.extensions.neighbours.attestation import attest as attest_store
 from prep_assets.extensions.neighbours.attestation import attestation_page, check, signed_by, text_of
 from prep_assets.extensions.neighbours.description import describe as describe_store

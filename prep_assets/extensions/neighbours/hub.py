@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from prep_assets.config.loading import read_yaml
 from prep_assets.errors import ConfigError, PrepAssetsError, SourceUnavailable, StoreError, error_text
-from prep_assets.exports.registry import write_whole
+from prep_assets.extensions.exports.registry import write_whole
 from prep_assets.extensions.neighbours.description import Column, Description, Kind, Source, Table, describe
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.manifest import MANIFEST, Manifest, payload_faults

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from prep_assets import export
 from prep_assets.errors import ConfigError, PrepAssetsError, Refused, StoreError
-from prep_assets.exports import export
 from prep_assets.extensions.explain.trace import trace
 from prep_assets.extensions.explain.where import where
 from prep_assets.extensions.selftest.stores import selftest

@@ -9,8 +9,8 @@ import h5py
 import numpy as np
 import pytest
 
+from prep_assets import export
 from prep_assets.errors import ConfigError
-from prep_assets.exports import export
 from prep_assets.extensions.exports import blocks
 from prep_assets_tests.extensions.exports.conftest import ROW_LEN, Document, Stream, Table, write_stream
 

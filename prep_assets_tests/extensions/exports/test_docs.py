@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from prep_assets import load
-from prep_assets.exports import export, exports
+from prep_assets.extensions.exports.registry import export, exports
 from prep_assets.stores.groups import Scored, group_columns, group_dtypes
 from prep_assets.stores.table import GROUPS
 from prep_assets.stores.writer import TableWriter

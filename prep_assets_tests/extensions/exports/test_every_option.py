@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from prep_assets.errors import ConfigError
-from prep_assets.exports import export, exports
-from prep_assets.exports.registry import Count, Size
+from prep_assets.extensions.exports.registry import Count, Size, export, exports
 from prep_assets.stores.groups import Scored, group_columns, group_dtypes
 from prep_assets.stores.table import GROUPS, PACKED, PAIRS, TOKENS, Schema, Table, open_table
 from prep_assets.stores.writer import TableWriter

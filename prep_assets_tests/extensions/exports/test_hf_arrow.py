@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from prep_assets import export
 from prep_assets.errors import ConfigError
-from prep_assets.exports import export
 from prep_assets_tests.extensions.exports.conftest import Document, Stream, Table, labels_of, some, write_lines
 from prep_assets_tests.extensions.exports.readers import reader
 

@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from prep_assets.checks.of_exports import compare
 from prep_assets.errors import ConfigError
-from prep_assets.exports import export, exports
+from prep_assets.extensions.exports.compared import compare
+from prep_assets.extensions.exports.registry import export, exports
 from prep_assets.stores.images import Image, ImageBlock, ImageWriter
 from prep_assets.stores.table import TOKENS, open_table
 from prep_assets.stores.writer import TableWriter

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from prep_assets import load
-from prep_assets.exports import export
+from prep_assets import export, load
 from prep_assets.extensions.exports.megatron import IndexedWriter
 from prep_assets_tests.extensions.exports.conftest import PAD, ROW_LEN, Document, Stream, Table, labels_of, some
 from prep_assets_tests.extensions.exports.readers import reader

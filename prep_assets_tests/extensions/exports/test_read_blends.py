@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from prep_assets.exports import export
+from prep_assets import export
 from prep_assets.extensions.start.blends import BLENDS, phases_of
 from prep_assets.pipeline.blends import training_streams
 from prep_assets.stores.blends import BlendStore, open_blend

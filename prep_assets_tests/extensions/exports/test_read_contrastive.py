@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from prep_assets.errors import ConfigError
-from prep_assets.exports import export, exports
+from prep_assets.extensions.exports.registry import export, exports
 from prep_assets_tests.extensions.exports.conftest import write_lines
 from prep_assets_tests.extensions.exports.readers import flag_embedding, reader
 

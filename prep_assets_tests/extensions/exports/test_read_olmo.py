@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from prep_assets.exports import export
+from prep_assets import export
 from prep_assets_tests.extensions.exports.conftest import PAD, ROW_LEN, Document, Stream, Table, some
 from prep_assets_tests.extensions.exports.learned import lessons, lessons_of
 from prep_assets_tests.extensions.exports.readers import olmo, reader

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from prep_assets.exports import export
+from prep_assets import export
 from prep_assets_tests.extensions.exports.conftest import Document, Stream, Table, some, write_lines
 from prep_assets_tests.extensions.exports.learned import lessons, lessons_of, shifted
 from prep_assets_tests.extensions.exports.readers import reader

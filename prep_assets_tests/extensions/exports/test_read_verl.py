@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from prep_assets.exports import export
+from prep_assets import export
 from prep_assets_tests.extensions.exports.conftest import some, write_lines
 from prep_assets_tests.extensions.exports.readers import reader, verl, verl_rewards
 

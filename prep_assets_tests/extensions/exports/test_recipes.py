@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from prep_assets.exports.registry import exports
+from prep_assets.extensions.exports.registry import exports
 from prep_assets_tests.cells import cells
 from prep_assets_tests.extensions.exports.readers import olmo, reader
 

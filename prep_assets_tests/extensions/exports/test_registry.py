@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from prep_assets.errors import ConfigError, StoreError
-from prep_assets.exports import export, exports
 from prep_assets.extensions.exports import blocks as blocks_module
+from prep_assets.extensions.exports.registry import export, exports
 from prep_assets.stores.table import LINES, TOKENS, Origins, Ragged, open_table
 from prep_assets.stores.table import Table as StoredTable
 from prep_assets_tests.extensions.exports.conftest import Stream, Table, write_lines, write_stream

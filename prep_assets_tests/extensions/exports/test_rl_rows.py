@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from prep_assets.checks.of_exports import compare
+from prep_assets import export
 from prep_assets.errors import ConfigError
-from prep_assets.exports import export
+from prep_assets.extensions.exports.compared import compare
 from prep_assets.stores.table import open_table
 from prep_assets_tests.extensions.exports.conftest import write_lines
 from prep_assets_tests.extensions.exports.readers import reader

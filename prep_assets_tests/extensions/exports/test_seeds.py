@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 import pytest
 
-from prep_assets.exports import export
+from prep_assets import export
 from prep_assets.training import DatasetFactory
 from prep_assets_tests.extensions.exports.conftest import PAD, ROW_LEN, Document, Stream, Table, some, write_lines
 

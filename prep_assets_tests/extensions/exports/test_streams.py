@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from prep_assets import export
 from prep_assets.errors import ConfigError, StoreError
-from prep_assets.exports import export
-from prep_assets.exports.readable import require_filled, starts_of
-from prep_assets.exports.registry import reader as reader_of
 from prep_assets.extensions.exports.huggingface import _read_row
+from prep_assets.extensions.exports.readable import require_filled, starts_of
+from prep_assets.extensions.exports.registry import reader as reader_of
 from prep_assets.extensions.exports.token_files import read_mds, require_rounded
 from prep_assets.stores.table import open_table
 from prep_assets_tests.extensions.exports.conftest import Document, Stream, Table, labels_of, some

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from prep_assets.checks.of_exports import compare
+from prep_assets import export
 from prep_assets.errors import ConfigError, PrepAssetsError, StoreError
-from prep_assets.exports import export
-from prep_assets.exports.registry import opening
-from prep_assets.graph.exports import _source, exporting
+from prep_assets.extensions.exports.assets import _source, exporting
+from prep_assets.extensions.exports.compared import compare
+from prep_assets.extensions.exports.registry import opening
 from prep_assets.graph.graph import assets_of
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.table import open_stream

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from prep_assets.checks.of_exports import compare
+from prep_assets import export
 from prep_assets.errors import ConfigError, StoreError
-from prep_assets.exports import export
+from prep_assets.extensions.exports.compared import compare
 from prep_assets.graph.graph import assets_of
 from prep_assets.stores.images import Image, ImageBlock, ImageWriter
 from prep_assets.stores.table import TOKENS, open_table

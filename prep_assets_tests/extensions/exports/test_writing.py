@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from prep_assets.errors import ConfigError
-from prep_assets.exports import export, exports
+from prep_assets.extensions.exports.registry import export, exports
 from prep_assets.stores.table import LINES, open_table
 from prep_assets_tests.extensions.exports.conftest import Stream, Table, write_lines, write_stream
 from prep_assets_tests.extensions.exports.test_registry import OPTIONS, contents

@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from prep_assets.checks.of_exports import compare
+from prep_assets import export
 from prep_assets.config.models import Sft
 from prep_assets.errors import ConfigError
-from prep_assets.exports import export
+from prep_assets.extensions.exports.compared import compare
 from prep_assets.extensions.neighbours.description import tables_of
 from prep_assets.extensions.neighbours.hub import features
 from prep_assets.extensions.selftest.stores import selftest

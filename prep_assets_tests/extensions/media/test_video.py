@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 from tokenizers import Tokenizer
 
-from prep_assets.checks.of_exports import compare
+from prep_assets import export
 from prep_assets.config.models import Sft
 from prep_assets.errors import ConfigError
-from prep_assets.exports import export
+from prep_assets.extensions.exports.compared import compare
 from prep_assets.extensions.media.headers import frames_of
 from prep_assets.extensions.neighbours.description import tables_of
 from prep_assets.extensions.neighbours.hub import features

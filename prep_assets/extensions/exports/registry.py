@@ -16,7 +16,7 @@ from pydantic_core import PydanticCustomError
 from prep_assets import plugins
 from prep_assets.config.base import MOST
 from prep_assets.errors import ConfigError, require_known
-from prep_assets.exports.readable import Options, Readable
+from prep_assets.extensions.exports.readable import Options, Readable
 from prep_assets.schemas.registry import check_options
 from prep_assets.stores.lists import declared
 from prep_assets.stores.manifest import MANIFEST, Manifest

@@ -22,15 +22,16 @@ from typing import Any
 from msgspec import Struct, structs
 from msgspec.structs import replace
 
-from prep_assets.checks.of_exports import compare
 from prep_assets.checks.of_stores import INTEGRITY
 from prep_assets.checks.sources_again import domain_source, example_of, files_of, stored_rows
 from prep_assets.config.family import Chat
 from prep_assets.config.models import FAMILIES
 from prep_assets.data.quarantine import Quarantine
-from prep_assets.errors import ConfigError, Refused, StoreError, require_known
-from prep_assets.exports.readable import lost_mask_error
-from prep_assets.exports.registry import Progress, check_borders, check_options_apply, export, export_named
+from prep_assets.errors import ConfigError, Refused, StoreError, nearest, require_known
+from prep_assets.extensions.exports.compared import compare
+from prep_assets.extensions.exports.readable import lost_mask_error
+from prep_assets.extensions.exports.registry import Progress, check_borders, check_options_apply, export, export_named
+from prep_assets.graph.graph import EVERY, EXPORT
 from prep_assets.own_code import added_code
 from prep_assets.pipeline.asset import Asset, Check, Store, Target, vocabulary_size
 from prep_assets.pipeline.examples import converter
@@ -54,7 +55,6 @@ A chat template may end turns with another token than the tokenizer's ``eos_toke
 never ends. Trainers keep the base model's file, so this one is to be copied over it: ``model.generation_config`` takes the same keys.
 """
 _WITH_CONFIG = ("hf_arrow", "hf_parquet")
-STAGE = "export"
 PARTS = MessageForm(content="parts", image_parts=True)
 """Messages as trainers of vision models take them, whatever a template takes."""
 
@@ -157,7 +157,7 @@ def export_store(declared: Exporting, workspace: Workspace, published: Published
 
     Raises:
         StoreError: a file of the store is not what its manifest says; nothing is written, and the message has the command that builds it again.
-        ConfigError: as `prep_assets.exports.export`.
+        ConfigError: as `prep_assets.export`.
     """
     try:
         published.verify()
@@ -274,12 +274,7 @@ def _stops_fault(declared: Exporting, store: Store) -> str:
 
 def asset_name(declared: Exporting) -> str:
     """The key of the asset that keeps an export."""
-    return f"{declared.source.family}_{STAGE}_{declared.name}"
-
-
-def family_of_export(name: str) -> str:
-    """The family of the asset that keeps an export, which its name begins with; empty where it is another one."""
-    return next((family for family in FAMILIES if name.startswith(f"{family}_{STAGE}_")), "")
+    return f"{declared.source.family}_{EXPORT}_{declared.name}"
 
 
 def export_asset(declared: Exporting) -> Asset:
@@ -303,6 +298,51 @@ def export_asset(declared: Exporting) -> Asset:
                 partial(_readable, declared),
             ),
         ),
-        stage=STAGE,
+        stage=EXPORT,
         kind=exporter.kind,
     )
+
+
+def asked_assets(workspace: Workspace, family: str) -> list[Asset]:
+    """The assets that keep the exports which a family's configuration asks for.
+
+    Raises:
+        ConfigError: every fault in them.
+    """
+    return list(map(export_asset, family_exports(workspace, family)))
+
+
+def family_exports(workspace: Workspace, family: str) -> list[Exporting]:
+    """The exports that a family's configuration asks for.
+
+    Raises:
+        ConfigError: every fault in them.
+    """
+    exports, faults = [], []
+    for name, entry in workspace.family(FAMILIES[family]).exports.items():
+        try:
+            with about("from"):
+                source = exported(family, entry.source)
+                if source.absent and (why := source.absent(workspace)):
+                    raise ConfigError(f"{source.name} is not an asset here: {why}")
+            exports.append(exporting(source, entry.to, entry.stream, entry.options, name=name))
+        except ConfigError as error:
+            faults.append(f"  exports.{name}.{error}")
+    if faults:
+        raise ConfigError("\n".join([f"{workspace.configs / family}.yaml:", *faults]))
+    return exports
+
+
+def exported(family: str, name: str) -> Asset:
+    """The asset of a family that an export reads.
+
+    Raises:
+        ConfigError: it has no such asset that can be exported; the message names the nearest.
+    """
+    sources = [asset.name for asset in EVERY.values() if asset.family == family and asset.streams]
+    if name in sources:
+        return EVERY[name]
+    if name in EVERY and EVERY[name].streams:
+        owner = EVERY[name].family
+        raise ConfigError(f"{name!r} is an asset of {owner}: export it in {owner}.yaml. This family has: {', '.join(sources)}")
+    raise ConfigError(f"no asset {name!r} that can be exported{nearest(name, sources) or '.'} This family has: {', '.join(sources)}")

@@ -12,10 +12,9 @@ from rich.progress import MofNCompleteColumn
 from prep_assets.cli import terminal
 from prep_assets.cli.stores import one_store, reading
 from prep_assets.errors import ConfigError
-from prep_assets.exports import exports
-from prep_assets.exports.registry import check_folder, export_named, opening
-from prep_assets.graph.exports import export_store, exporting
-from prep_assets.graph.graph import asset_and_partitions, exported, stream_table, streams
+from prep_assets.extensions.exports.assets import export_store, exported, exporting
+from prep_assets.extensions.exports.registry import check_folder, export_named, exports, opening
+from prep_assets.graph.graph import asset_and_partitions, stream_table, streams
 from prep_assets.pipeline.workspace import Workspace
 
 

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from prep_assets.errors import StoreError
-from prep_assets.exports.readable import Readable, Tokens
-from prep_assets.exports.registry import reader
+from prep_assets.extensions.exports.readable import Readable, Tokens
+from prep_assets.extensions.exports.registry import reader
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.stores.table import Role, Table
 from prep_assets.stores.tokens import STARTS
