@@ -17,9 +17,9 @@ from textwrap import wrap
 from urllib.parse import quote
 
 from prep_assets.extensions.leaks.overlap import CLASSES, LENGTHS, RULES, Passages
-from prep_assets.extensions.leaks.units import WORD
 from prep_assets.extensions.quality.near_duplicates import near_duplicates
-from prep_assets.quality.steps import Examples, Step
+from prep_assets.extensions.quality.steps import Examples, Step
+from prep_assets.extensions.quality.units import WORD
 from prep_assets.samples import Sample, turn
 
 SEED, OF_EACH = 20, 20

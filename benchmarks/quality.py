@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from prep_assets.extensions.leaks.examined import BLOCK_BYTES
-from prep_assets.quality.steps import Examples, configured_steps
+from prep_assets.extensions.quality.examined import BLOCK_BYTES
+from prep_assets.extensions.quality.steps import Examples, configured_steps
 from prep_assets.samples import Sample, document
 
 STEPS: dict[str, dict[str, Any]] = {

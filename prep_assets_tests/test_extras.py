@@ -59,7 +59,7 @@ PROVES = {
         ("dagster", "torch"),
     ),
     "quality": (
-        "from prep_assets.quality.steps import configured_steps, quality_steps, tried_on_itself\n"
+        "from prep_assets.extensions.quality.steps import configured_steps, quality_steps, tried_on_itself\n"
         "for name, step in quality_steps().items():\n"
         "    [made] = configured_steps({name: {'keep': ['en']} if name == 'language' else {}}, step.takes[0])\n"
         "    assert all(found for _, found in tried_on_itself(made)), name",

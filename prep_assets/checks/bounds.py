@@ -14,11 +14,9 @@ import numpy as np
 from prep_assets import plugins
 from prep_assets.config.family import Bound, Family, Limits
 from prep_assets.errors import StoreError, nearest
-from prep_assets.own_code import added_code
 from prep_assets.pipeline.asset import Asset, Store, open_streams
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.verdict import Verdict, Worst
-from prep_assets.quality.steps import quality_steps
 from prep_assets.samples import MEDIA
 from prep_assets.schemas.registry import schema_code
 from prep_assets.stores.lists import declared
@@ -63,9 +61,8 @@ def rules_of(asset: Asset, family: Family) -> dict[str, Any]:
     """The rules of the configuration that an asset's stores are held to: `quality.bounds` of its metrics, and `quality.max_refused`."""
     bounds = {name.partition(".")[2]: bound for name, bound in family.quality.bounds.items() if name.partition(".")[0] == asset.name}
     if asset.stage == "quality":
-        known = quality_steps()
-        alike = (known[name] for name, options in family.quality.steps.items() if name in known and options.get("action", "drop") == "drop")
-        bounds = {f"dropped.{step.corrupted[1]}": Bound(block=Limits(max=MOST_ALIKE)) for step in alike if step.clusters} | bounds
+        alike = plugins.of_extension("verdicts", "quality").drops_alike(family)
+        bounds = {f"dropped.{reason}": Bound(block=Limits(max=MOST_ALIKE)) for reason in alike} | bounds
     most = family.quality.max_refused if any(check.name == ACCOUNTING for check in asset.checks) else {}
     return {"bounds": bounds, "max_refused": most} if bounds or most else {}
 
@@ -185,8 +182,7 @@ def _has_own_code(family: Family, stage: str) -> bool:
     """Whether code of users or of other packages rejects records at a stage."""
     if stage == "schema":
         return any(schema_code(domain.schema_name) for domain in family.domains.values())
-    known = quality_steps() if stage == "quality" else {}
-    return stage == "quality" and any(step not in known or added_code(known[step].factory.__module__) for step in family.quality.steps)
+    return stage == "quality" and bool(plugins.of_extension("verdicts", "quality").runs_own_code(family))
 
 
 def _absent_share(name: str, metrics: Mapping[str, float], store: Store) -> bool:

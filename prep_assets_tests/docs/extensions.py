@@ -12,10 +12,11 @@ STANDS_ON: Mapping[str, str] = {
     "doctor": "start",
     "explain": "exports",
     "exports": "rl",
+    "leaks": "quality",
     "neighbours": "explain exports",
     "preprocess": "rl",
-    "quality": "leaks rl",
-    "start": "explain exports rl",
+    "quality": "rl",
+    "start": "explain exports quality rl",
 }
 """Extension → the extensions that it uses, as `docs/architecture.md` lists them."""
 
@@ -50,9 +51,9 @@ USES: Mapping[str, str] = {
     """,
     "quality": """
         caches checks.of_stores checks.relations config.family config.loading config.models data data.quarantine errors limits
-        own_code pipeline pipeline.asset pipeline.examples pipeline.sources pipeline.verdicts pipeline.workspace proofs.verdict
-        quality.steps samples schemas.reader stores.arrays stores.guards stores.published stores.verification stores.version_folders
-        workers.apart
+        own_code pipeline pipeline.asset pipeline.documents pipeline.examples pipeline.sources pipeline.verdicts pipeline.workspace
+        plugins proofs.verdict samples schemas.fields schemas.reader schemas.registry stores.arrays stores.guards stores.published
+        stores.verification stores.version_folders workers.pool
     """,
     "ray": """
         errors own_process workers.pool workers.shards
@@ -96,15 +97,14 @@ USES: Mapping[str, str] = {
     """,
     "start": """
         checks.bounds cli cli.stores cli.terminal config.family config.loading config.models data.files data.local_files engine
-        errors graph.graph pipeline.asset pipeline.blends pipeline.workspace quality.steps row samples schemas.fields schemas.reader
+        errors graph.graph pipeline.asset pipeline.blends pipeline.workspace row samples schemas.fields schemas.reader
         schemas.registry schemas.turns stores.arrays stores.blends stores.remote stores.table stores.tokens stores.version_folders
         text.visible
     """,
     "leaks": """
         checks.of_stores checks.relations cli cli.terminal config.family config.models data.quarantine errors graph.graph graph.raw
-        pipeline.asset pipeline.documents pipeline.examples pipeline.sources pipeline.verdicts pipeline.workspace proofs.verdict
-        quality.steps samples schemas.fields schemas.registry stores.published stores.verification stores.version_folders
-        text.visible
+        pipeline.asset pipeline.examples pipeline.sources pipeline.verdicts pipeline.workspace proofs.verdict samples
+        schemas.registry stores.published stores.verification stores.version_folders text.visible
     """,
     "explain": """
         caches checks.bounds checks.of_conversations checks.of_merged checks.selection cli cli.stores cli.terminal config.family

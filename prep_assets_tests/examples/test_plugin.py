@@ -19,11 +19,11 @@ from prep_assets.checks import registry
 from prep_assets.config.models import FAMILIES
 from prep_assets.errors import ConfigError
 from prep_assets.extensions.exports.registry import exporter, exports
+from prep_assets.extensions.quality.steps import quality_step, quality_steps
 from prep_assets.graph import graph
 from prep_assets.pipeline.asset import Check
 from prep_assets.proofs.mutations import Mutation
 from prep_assets.proofs.verdict import Verdict
-from prep_assets.quality.steps import quality_step, quality_steps
 from prep_assets.stores.table import LINES
 from prep_assets_tests.conftest import ROOT
 from prep_assets_tests.docs.pages import DOCS, blocks

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from prep_assets.extensions.leaks.overlap import RULES, Passages
-from prep_assets.quality.steps import Examples
+from prep_assets.extensions.quality.steps import Examples
 from prep_assets.samples import document
 from prep_assets_tests.peers.checkouts import checkout
 

@@ -475,7 +475,7 @@ PLANTS: Mapping[str, Change] = {
     ),
     "which step found it": (
         "pretrain fields",
-        "quality/steps",
+        "extensions/quality/steps",
         "return Configured(name, action, lambda: step",
         "return Configured(action, name, lambda: step",
     ),

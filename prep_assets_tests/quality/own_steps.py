@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from prep_assets.quality.steps import Examples
+from prep_assets.extensions.quality.steps import Examples
 
 
 def short(examples: Examples, *, below: int = 4) -> Sequence[str | None]:

@@ -21,11 +21,11 @@ from prep_assets.extensions.quality.pairs import pair_answers
 from prep_assets.extensions.quality.passages import repeated_passages
 from prep_assets.extensions.quality.private_data import private_data
 from prep_assets.extensions.quality.rl_golds import rl_golds
+from prep_assets.extensions.quality.steps import CONTEXT, Examples, Step, configured_steps
 from prep_assets.extensions.quality.swapped_labels import swapped_labels
 from prep_assets.extensions.quality.tool_calls import tool_calls
 from prep_assets.extensions.quality.verified_golds import verified_golds
 from prep_assets.extensions.quality.web_pages import c4_quality, fineweb_quality
-from prep_assets.quality.steps import CONTEXT, Examples, Step, configured_steps
 from prep_assets.samples import ASSISTANT, TEXT, THINKING, Contrast, Example, Group, Pair, Prompt, Region, Sample, Turn, turn
 from prep_assets.schemas.registry import convert_with
 

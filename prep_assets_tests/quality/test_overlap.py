@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from prep_assets.config.models import Eval
 from prep_assets.extensions.leaks.overlap import RULES, Leak, Passages
 from prep_assets.extensions.leaks.shown import longest_passage
-from prep_assets.extensions.leaks.units import normalized, script, undisguised
-from prep_assets.quality.steps import Examples
+from prep_assets.extensions.quality.steps import Examples
+from prep_assets.extensions.quality.units import normalized, script, undisguised
 from prep_assets.samples import Sample, document
 from prep_assets.schemas.registry import convert_with
 from prep_assets_tests.cells import cells

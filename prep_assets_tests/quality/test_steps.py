@@ -29,9 +29,9 @@ from prep_assets.extensions.quality.private_places import decoded, places, plain
 from prep_assets.extensions.quality.proofs.private_data import private_data_left
 from prep_assets.extensions.quality.redaction import FORMS, KINDS, _values, countries_of, private_values, redacted, values_of
 from prep_assets.extensions.quality.rl_golds import boxed_equal, equal_answers, final_answer
+from prep_assets.extensions.quality.steps import Examples, Step, configured_steps, quality_steps, tried_on_itself
 from prep_assets.extensions.quality.swapped_labels import swapped_labels
 from prep_assets.extensions.quality.tool_calls import tool_calls
-from prep_assets.quality.steps import Examples, Step, configured_steps, quality_steps, tried_on_itself
 from prep_assets.samples import TOOL_CALL, Pair, Prompt, Region, Sample, Turn, document, turn
 from prep_assets_tests.cells import cells
 from prep_assets_tests.conftest import ROOT

@@ -26,13 +26,13 @@ from prep_assets.extensions.leaks.proofs import LEAKS
 from prep_assets.extensions.quality import checks, gopher
 from prep_assets.extensions.quality.checks import known_fault
 from prep_assets.extensions.quality.proofs.known_verdicts import KNOWN
+from prep_assets.extensions.quality.steps import Examples, configured_steps
 from prep_assets.extensions.selftest.stores import verdict_trials
 from prep_assets.graph.graph import EVERY, assets_of, store_of
 from prep_assets.pipeline import tokens
 from prep_assets.pipeline.verdicts import VERDICTS, Dropped, dropped_rows, read_verdicts
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.selection import DROPPED, GOOD, reason_fault
-from prep_assets.quality.steps import Examples, configured_steps
 from prep_assets.samples import Sample, document
 from prep_assets.stores.guards import Guards, load_array
 from prep_assets.stores.table import open_stream

@@ -14,9 +14,9 @@ import pytest
 
 from prep_assets.errors import ConfigError, PrepAssetsError
 from prep_assets.extensions.quality.constraints import CONSTRAINTS
+from prep_assets.extensions.quality.steps import Examples, configured_steps
 from prep_assets.extensions.quality.verified_code import program_of
 from prep_assets.extensions.quality.verified_golds import verified_golds
-from prep_assets.quality.steps import Examples, configured_steps
 from prep_assets.samples import Prompt, turn
 from prep_assets_tests.cells import cells
 

@@ -20,8 +20,8 @@ from prep_assets.extensions.quality.characters import SPACE, WORD, Characters, P
 from prep_assets.extensions.quality.compiled import compiled
 from prep_assets.extensions.quality.language import _features
 from prep_assets.extensions.quality.passages import repeated_passages
+from prep_assets.extensions.quality.steps import Examples
 from prep_assets.extensions.quality.words import Words, _n_grams, _repetitions
-from prep_assets.quality.steps import Examples
 from prep_assets.samples import document
 from prep_assets_tests.corpus.words import ODD, TEXTS, sentences, words_of
 

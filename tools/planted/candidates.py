@@ -35,7 +35,6 @@ ROOMS = (
     "extensions/token_ids",
     "packing",
     "pipeline",
-    "quality",
     "samples",
     "schemas",
     "stores",

@@ -1,6 +1,6 @@
 """A quality step: it drops examples in capitals."""
 
-from prep_assets.quality.steps import Examples, Judged, Step, by_block, quality_step
+from prep_assets.extensions.quality.steps import Examples, Judged, Step, by_block, quality_step
 from prep_assets.samples import ASSISTANT, Sample, turn
 
 SHOUTED = Sample((turn(ASSISTANT, "STOP SHOUTING"),))

@@ -11,14 +11,14 @@ import numpy as np
 from prep_assets.checks.relations import same_rows
 from prep_assets.config.models import FAMILIES
 from prep_assets.data.quarantine import renumbered
-from prep_assets.extensions.leaks.examined import examples_of, source_to_judge
 from prep_assets.extensions.leaks.overlap import RULES, Leak, Passages, recall
 from prep_assets.extensions.leaks.proofs import ANSWER, LEAKS, OTHER, PASSAGES, PROBED, QUESTION, QUOTED, QUOTED_WORDS, RECALL, TRAINING
 from prep_assets.extensions.leaks.search import passages_of, read_passages
+from prep_assets.extensions.quality.examined import examples_of, source_to_judge
+from prep_assets.extensions.quality.steps import corrupted_examples
 from prep_assets.pipeline.asset import Check, Store
 from prep_assets.pipeline.verdicts import QUALITY, read_table, read_verdicts, uncovered
 from prep_assets.proofs.verdict import Verdict, Worst
-from prep_assets.quality.steps import corrupted_examples
 from prep_assets.samples import ASSISTANT, USER, document
 
 

@@ -19,8 +19,8 @@ import xxhash
 from msgspec import Struct
 
 from prep_assets.array_types import Bools, Hashes, Ints
-from prep_assets.extensions.leaks.units import UNSPACED, WORD, fold, normalized, script, undisguised
-from prep_assets.quality.steps import ANSWER, CHOSEN, CONTEXT, Examples
+from prep_assets.extensions.quality.steps import ANSWER, CHOSEN, CONTEXT, Examples
+from prep_assets.extensions.quality.units import UNSPACED, WORD, fold, normalized, script, undisguised
 from prep_assets.samples import Sample, document, turn
 
 _NO_SPACE = re.compile(rf"(?=\w)[{UNSPACED}]|[^\s{UNSPACED}\u3000-\u303f\uff01-\uff0f\uff1a-\uff20]+")

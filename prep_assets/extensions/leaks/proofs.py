@@ -8,19 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from textwrap import wrap
 
-SENTENCES = (
-    "The keeper of the lighthouse walked down to the village every morning.",
-    "He bought bread and cheese from the baker, who had known him since they were boys.",
-    "On stormy days the path was slippery, and nobody expected him before noon.",
-    "His dog waited beside the garden gate until it could hear the familiar footsteps.",
-    "In winter they both slept near the stove.",
-    "A sailor once gave them a brass compass that never pointed north.",
-    "Children came on Sundays to count the steps and to look through the great lens.",
-    "When the fog rolled in, the horn could be heard from three islands.",
-    "Nobody remembers who painted the door red, but the colour has lasted well.",
-    "Letters arrived twice a month, tied with string and smelling of salt.",
-)
-
+from prep_assets.extensions.quality.proofs.known_verdicts import SENTENCES
 
 QUESTION, ANSWER = " ".join(SENTENCES[:2]), " ".join((SENTENCES[7], SENTENCES[2]))
 """A held-out example: 28 and 26 words."""

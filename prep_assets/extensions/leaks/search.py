@@ -18,8 +18,8 @@ from prep_assets.config.family import Domain, Family
 from prep_assets.config.models import FAMILIES, Eval
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import ConfigError, SourceError
-from prep_assets.extensions.leaks.examined import examples_of, is_held_out, sides_recipe, source_to_judge
 from prep_assets.extensions.leaks.overlap import RULES, Passages, finds_planted, recall
+from prep_assets.extensions.quality.examined import examples_of, is_held_out, sides_recipe, source_to_judge
 from prep_assets.pipeline.asset import Store, Target, holds_out
 from prep_assets.pipeline.examples import Source, reading_recipe
 from prep_assets.pipeline.sources import domain_of

@@ -10,10 +10,10 @@ import numpy as np
 from msgspec import Struct
 
 from prep_assets.data.quarantine import renumbered
-from prep_assets.extensions.leaks.examined import examples_of, source_to_judge
 from prep_assets.extensions.leaks.overlap import RULES, Rule
 from prep_assets.extensions.leaks.search import HeldOut
-from prep_assets.extensions.leaks.units import normalized, odd, replaced
+from prep_assets.extensions.quality.examined import examples_of, source_to_judge
+from prep_assets.extensions.quality.units import normalized, odd, replaced
 from prep_assets.pipeline.verdicts import read_verdicts
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.version_folders import Published

@@ -1,1 +1,1 @@
-"""Verdicts of quality steps on the rows of every family, and the steps: rules of published filters, near-duplicates, and golds that verifiers judge."""
+"""Quality steps, which judge the texts of examples, each with its source in the literature; verdicts on the rows of every family by them; private data."""

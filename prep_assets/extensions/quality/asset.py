@@ -17,10 +17,12 @@ from prep_assets.extensions.quality.judging import (
     tried,
     write_verdicts,
 )
+from prep_assets.extensions.quality.steps import quality_steps
+from prep_assets.own_code import added_code
 from prep_assets.pipeline.asset import VERDICT_COLUMNS, Asset
 from prep_assets.pipeline.workspace import Workspace
 
-__all__ = ["AFTER", "drops", "tried", "verdict_asset"]
+__all__ = ["AFTER", "drops", "drops_alike", "runs_own_code", "tried", "verdict_asset"]
 
 AFTER = ()
 """Verdicts of whose rows those that are dropped are not judged."""
@@ -39,6 +41,19 @@ def _golds(family: str, workspace: Workspace) -> list[str]:
 def drops(workspace: Workspace, kind: type[Family]) -> bool:
     """Whether steps may drop examples of a family."""
     return bool(workspace.family(kind).quality.steps)
+
+
+def drops_alike(family: Family) -> list[str]:
+    """The reasons for which steps of a family drop examples because they are like others."""
+    known = quality_steps()
+    steps = (known[name] for name, options in family.quality.steps.items() if name in known and options.get("action", "drop") == "drop")
+    return [step.corrupted[1] for step in steps if step.clusters]
+
+
+def runs_own_code(family: Family) -> bool:
+    """Whether some of the steps of a family are code of users or of other packages."""
+    known = quality_steps()
+    return any(name not in known or bool(added_code(known[name].factory.__module__)) for name in family.quality.steps)
 
 
 def verdict_asset(raw: Asset, before: Mapping[str, Asset], further: Sequence[str]) -> Asset:

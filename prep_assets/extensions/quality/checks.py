@@ -11,13 +11,13 @@ import numpy as np
 
 from prep_assets.checks.relations import same_rows
 from prep_assets.data.quarantine import renumbered
-from prep_assets.extensions.leaks.examined import source_to_judge
+from prep_assets.extensions.quality.examined import source_to_judge
 from prep_assets.extensions.quality.judging import Verdicts, judged_domain
 from prep_assets.extensions.quality.proofs.known_verdicts import DEFAULTS, KNOWN
+from prep_assets.extensions.quality.steps import Configured, Examples, Judged, by_block, corrupted_examples, quality_steps
 from prep_assets.pipeline.asset import Check, Store
 from prep_assets.pipeline.verdicts import FOUND, read_verdicts
 from prep_assets.proofs.verdict import Verdict, Worst
-from prep_assets.quality.steps import Configured, Examples, Judged, by_block, corrupted_examples, quality_steps
 from prep_assets.samples import document
 from prep_assets.stores.guards import Guards, load_array
 

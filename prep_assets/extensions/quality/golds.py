@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 
-from prep_assets.quality.steps import ANSWER, SOLUTION, Examples, Finding, Judged, Step, by_block, quality_step
+from prep_assets.extensions.quality.steps import ANSWER, SOLUTION, Examples, Finding, Judged, Step, by_block, quality_step
 from prep_assets.samples import Prompt, Sample, document
 
 _NOTE = re.compile(r"<<([^<>=]+)=([^<>=]+)>>")

@@ -11,8 +11,8 @@ import numpy.typing as npt
 from pydantic import Field
 
 from prep_assets.extensions.quality.characters import LETTER, WORD
+from prep_assets.extensions.quality.steps import Examples, Finding, Step, quality_step
 from prep_assets.extensions.quality.words import by_text, characters_of, words_of
-from prep_assets.quality.steps import Examples, Finding, Step, quality_step
 from prep_assets.samples import document
 
 Share = Annotated[float, Field(ge=0, le=1)]

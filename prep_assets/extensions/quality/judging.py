@@ -17,15 +17,8 @@ from prep_assets.config.models import FAMILIES, family_name
 from prep_assets.data import tables
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import ConfigError
-from prep_assets.extensions.leaks.examined import WITH_SOLUTIONS, examples_of, is_held_out, sides_recipe, solutions_of, source_to_judge
-from prep_assets.extensions.rl.schemas import MARK
-from prep_assets.pipeline import tokens
-from prep_assets.pipeline.asset import Store, Target, holds_out
-from prep_assets.pipeline.examples import Item, Reading, Source, converter, reading_recipe
-from prep_assets.pipeline.sources import domain_of
-from prep_assets.pipeline.verdicts import FOUND, VERDICTS
-from prep_assets.pipeline.workspace import Workspace
-from prep_assets.quality.steps import (
+from prep_assets.extensions.quality.examined import WITH_SOLUTIONS, examples_of, is_held_out, sides_recipe, solutions_of, source_to_judge
+from prep_assets.extensions.quality.steps import (
     CLUSTER,
     AcrossDomains,
     Configured,
@@ -37,6 +30,13 @@ from prep_assets.quality.steps import (
     corrupted_examples,
     tried_on_itself,
 )
+from prep_assets.extensions.rl.schemas import MARK
+from prep_assets.pipeline import tokens
+from prep_assets.pipeline.asset import Store, Target, holds_out
+from prep_assets.pipeline.examples import Item, Reading, Source, converter, reading_recipe
+from prep_assets.pipeline.sources import domain_of
+from prep_assets.pipeline.verdicts import FOUND, VERDICTS
+from prep_assets.pipeline.workspace import Workspace
 from prep_assets.samples import Example, Prompt, Sample
 from prep_assets.schemas.reader import apply
 from prep_assets.stores.arrays import save_array

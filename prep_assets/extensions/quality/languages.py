@@ -8,7 +8,7 @@ from pydantic import Field
 
 from prep_assets.errors import ConfigError
 from prep_assets.extensions.quality.language import LONGEST, identifier
-from prep_assets.quality.steps import Examples, Judged, Step, by_block, quality_step
+from prep_assets.extensions.quality.steps import Examples, Judged, Step, by_block, quality_step
 from prep_assets.samples import document
 
 

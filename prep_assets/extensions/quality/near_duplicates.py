@@ -11,10 +11,10 @@ import numpy.typing as npt
 import xxhash
 from pydantic import Field
 
-from prep_assets.extensions.leaks.units import spaced
 from prep_assets.extensions.quality.characters import Characters
+from prep_assets.extensions.quality.steps import CLUSTER, CONTEXT, DOCUMENTS, AcrossDomains, Examples, Judged, Step, quality_step
+from prep_assets.extensions.quality.units import spaced
 from prep_assets.extensions.quality.words import Words, mixed
-from prep_assets.quality.steps import CLUSTER, CONTEXT, DOCUMENTS, AcrossDomains, Examples, Judged, Step, quality_step
 from prep_assets.samples import SYSTEM, document
 from prep_assets.stores.arrays import Spool, sorted_groups
 

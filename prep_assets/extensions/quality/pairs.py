@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from prep_assets.quality.steps import CHOSEN, REJECTED, Examples, Finding, Judged, Step, by_block, quality_step
+from prep_assets.extensions.quality.steps import CHOSEN, REJECTED, Examples, Finding, Judged, Step, by_block, quality_step
 from prep_assets.samples import TEXT, Pair, Turn, turn
 
 _REFUSAL = re.compile(

@@ -9,8 +9,8 @@ import numpy.typing as npt
 from pydantic import Field
 
 from prep_assets.extensions.quality.gopher import Share
+from prep_assets.extensions.quality.steps import Examples, Judged, Step, quality_step
 from prep_assets.extensions.quality.words import words_of
-from prep_assets.quality.steps import Examples, Judged, Step, quality_step
 from prep_assets.samples import document
 from prep_assets.stores.arrays import Spool, batches, compress, fill_column, sorted_groups, stretches, take, zeros
 

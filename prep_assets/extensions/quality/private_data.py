@@ -6,7 +6,7 @@ from collections import Counter
 
 from prep_assets.config.family import PrivateKind as Kind
 from prep_assets.extensions.quality.redaction import KINDS, values_of
-from prep_assets.quality.steps import Examples, Finding, Judged, Step, by_block, quality_step
+from prep_assets.extensions.quality.steps import Examples, Finding, Judged, Step, by_block, quality_step
 from prep_assets.samples import document
 
 

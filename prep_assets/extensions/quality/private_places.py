@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from prep_assets.array_types import Ints
 from prep_assets.config.family import PrivateKind as Kind
-from prep_assets.extensions.leaks.units import replaced
+from prep_assets.extensions.quality.units import replaced
 
 Span = tuple[int, int]
 Places = Iterator[Span]

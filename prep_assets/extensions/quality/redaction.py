@@ -24,7 +24,7 @@ from prep_assets.config.family import PrivateKind as Kind
 from prep_assets.config.loading import payload_digest
 from prep_assets.errors import ConfigError
 from prep_assets.extensions.quality.private_places import CARD, SHORTEST_SECRET, Places, Span, decoded, places, plain
-from prep_assets.quality.steps import text_of
+from prep_assets.extensions.quality.steps import text_of
 
 # Cards: digits of a brand's length, in groups, with their check digit.
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from prep_assets.errors import PrepAssetsError
 from prep_assets.extensions.quality.golds import plain
+from prep_assets.extensions.quality.steps import Examples, Judged, KnowsGolds, quality_step
 from prep_assets.limits import limited
-from prep_assets.quality.steps import Examples, Judged, KnowsGolds, quality_step
 from prep_assets.samples import ASSISTANT, COMPLETION, PROMPT, USER, Prompt, Sample, turn
 
 REASON = "answer_is_not_the_gold"

@@ -13,7 +13,7 @@ import xxhash
 from pydantic import Field
 
 from prep_assets.array_types import Floats
-from prep_assets.quality.steps import CHOSEN, REJECTED, Examples, Judged, Step, quality_step
+from prep_assets.extensions.quality.steps import CHOSEN, REJECTED, Examples, Judged, Step, quality_step
 from prep_assets.samples import Pair, turn
 from prep_assets.stores.arrays import Spool
 

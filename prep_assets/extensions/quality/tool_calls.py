@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any
 
 from prep_assets.caches import bounded_cache
-from prep_assets.quality.steps import Examples, Finding, Judged, Step, by_block, quality_step
+from prep_assets.extensions.quality.steps import Examples, Finding, Judged, Step, by_block, quality_step
 from prep_assets.samples import ASSISTANT, TEXT, TOOL_CALL, Contrast, Example, Group, Pair, Prompt, Region, Sample, Turn, parts_of, turn
 
 UNKNOWN, WRONG = "unknown_tool", "wrong_arguments"

@@ -8,16 +8,16 @@ from functools import lru_cache, partial
 from typing import Any
 
 from prep_assets.errors import ConfigError, PrepAssetsError, Refused
+from prep_assets.extensions.quality.apart import Ended, call_apart
 from prep_assets.extensions.quality.constraints import CONSTRAINTS, keeps, misfit
 from prep_assets.extensions.quality.rl_golds import boxed_equal, verifies
+from prep_assets.extensions.quality.steps import Examples, Finding, Judged, Step, by_block, quality_step
 from prep_assets.extensions.quality.verified_code import TooSlow, failure
 from prep_assets.extensions.rl.schemas import JUDGED, NUMBER
 from prep_assets.extensions.rl.verifiers import BAD, CODE, IFEVAL, RUBRIC, code_tests, constraints, criteria
 from prep_assets.limits import limited
 from prep_assets.own_code import own_function
-from prep_assets.quality.steps import Examples, Finding, Judged, Step, by_block, quality_step
 from prep_assets.samples import USER, Prompt, turn
-from prep_assets.workers.apart import Ended, call_apart
 
 REJECTED, UNKNOWN = "gold_rejected", "unknown_verifier"
 MATH, BARE, NONE = "math", "math_bare", "none"

@@ -13,8 +13,8 @@ from pydantic import Field
 from prep_assets.array_types import Ints
 from prep_assets.extensions.quality.characters import LETTER, MARK, STOP, TERMINAL, WORD, Characters, Parts
 from prep_assets.extensions.quality.gopher import Share, repeated
+from prep_assets.extensions.quality.steps import Examples, Finding, Judged, Step, by_block, quality_step
 from prep_assets.extensions.quality.words import by_text, characters_of, words_of
-from prep_assets.quality.steps import Examples, Finding, Judged, Step, by_block, quality_step
 from prep_assets.samples import document
 
 _ENDS = (".", "?", "!", '"', "'")

@@ -13,7 +13,7 @@ from msgspec import Struct
 from prep_assets.array_types import Hashes, Ints
 from prep_assets.extensions.quality.characters import BASE, SPACE, SPREAD, WORD, Characters, Parts
 from prep_assets.extensions.quality.compiled import compiled
-from prep_assets.quality.steps import Examples, Finding, Judged, Step, by_block
+from prep_assets.extensions.quality.steps import Examples, Finding, Judged, Step, by_block
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 

@@ -15,8 +15,8 @@ from pydantic import TypeAdapter
 from prep_assets.checks.bounds import BOUNDED
 from prep_assets.config.models import FAMILIES
 from prep_assets.extensions.exports.registry import exports
+from prep_assets.extensions.quality.steps import Action, quality_steps
 from prep_assets.graph.graph import EVERY
-from prep_assets.quality.steps import Action, quality_steps
 from prep_assets.samples import Group
 from prep_assets.schemas.registry import Schema, schemas
 

@@ -11,9 +11,20 @@ from typing import Any
 
 from msgspec import Struct
 
-from prep_assets.extensions.leaks.proofs import SENTENCES
 from prep_assets.samples import ASSISTANT, TEXT, TOOL_CALL, USER, Example, Pair, Region, Sample, Turn, changed, document, turn
 
+SENTENCES = (
+    "The keeper of the lighthouse walked down to the village every morning.",
+    "He bought bread and cheese from the baker, who had known him since they were boys.",
+    "On stormy days the path was slippery, and nobody expected him before noon.",
+    "His dog waited beside the garden gate until it could hear the familiar footsteps.",
+    "In winter they both slept near the stove.",
+    "A sailor once gave them a brass compass that never pointed north.",
+    "Children came on Sundays to count the steps and to look through the great lens.",
+    "When the fog rolled in, the horn could be heard from three islands.",
+    "Nobody remembers who painted the door red, but the colour has lasted well.",
+    "Letters arrived twice a month, tied with string and smelling of salt.",
+)
 PLAIN = " ".join(SENTENCES[:5])
 """63 words in five sentences."""
 _WORDS = PLAIN.replace(",", "").replace(".", "").split()

@@ -34,7 +34,7 @@ class _Process:
 
     def __init__(self) -> None:
         self.owner, (self.connection, other) = os.getpid(), Pipe()
-        command = [sys.executable, "-P", "-m", "prep_assets.workers.apart", str(other.fileno())]
+        command = [sys.executable, "-P", "-m", "prep_assets.extensions.quality.apart", str(other.fileno())]
         self.process = subprocess.Popen(
             command,
             pass_fds=(other.fileno(),),

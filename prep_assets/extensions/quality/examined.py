@@ -13,12 +13,12 @@ from prep_assets.config.family import Chat, Domain, Family
 from prep_assets.config.models import FAMILIES, Eval, Pretrain, Sft
 from prep_assets.data.quarantine import Quarantine, Refusal
 from prep_assets.errors import Refused
+from prep_assets.extensions.quality.steps import Examples
 from prep_assets.pipeline.asset import REASONING
 from prep_assets.pipeline.documents import document_text
 from prep_assets.pipeline.examples import Item, Reading, Source, asked_digest, content_digest, held_out
 from prep_assets.pipeline.sources import unrendered_reasoning
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.quality.steps import Examples
 from prep_assets.samples import Example, Group
 from prep_assets.schemas.fields import texts_of
 

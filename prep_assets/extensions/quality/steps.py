@@ -26,11 +26,11 @@ from msgspec import Struct, field
 
 from prep_assets import plugins
 from prep_assets.errors import ConfigError, PrepAssetsError, nearest
+from prep_assets.extensions.quality.apart import Ended, call_apart
 from prep_assets.own_code import added_code, own_code_hash, own_function
 from prep_assets.samples import MEDIA, THINKING, TOOL_CALL, Contrast, Example, Group, Pair, Prompt, Region, Sample, Turn
 from prep_assets.schemas.registry import check_options
 from prep_assets.stores.arrays import Spool
-from prep_assets.workers.apart import Ended, call_apart
 
 PROMPT, ANSWER, CHOSEN, REJECTED, SOLUTION = "prompt", "answer", "chosen", "rejected", "solution"
 CONTEXT = TOOLS, DOCUMENTS, OPTIONS, NAMES = "<tools>", "<documents>", "<options>", "<names>"
