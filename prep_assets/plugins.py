@@ -1,4 +1,4 @@
-"""What packages add, by entry points of twelve groups, read when a command first needs one:
+"""What packages add, by entry points of thirteen groups, read when a command first needs one:
 
     [project.entry-points."prep_assets.schemas"]
     tickets = "acme_prep.tickets"
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 PACKAGE, _OWN = "prep-assets", __name__.partition(".")[0]
 GROUPS = (
-    "schemas", "exports", "steps", "checks", "commands", "families", "addresses", "backends", "tokenizers", "templates", "lists", "verdicts",
+    "schemas", "exports", "steps", "checks", "commands", "families", "addresses", "backends", "tokenizers", "templates", "lists", "verdicts", "assets",
 )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Checks of packed tables, and of blends, against the streams that they are made of."""
+"""Checks of packed tables against the streams that they are made of."""
 
 from __future__ import annotations
 
@@ -12,15 +12,13 @@ import numpy.typing as npt
 from prep_assets.checks.counts import nonzero
 from prep_assets.checks.of_stores import ids_type
 from prep_assets.checks.sources_again import files_of
-from prep_assets.pipeline.asset import Check, Store
-from prep_assets.pipeline.blends import TOKENS, training_streams
+from prep_assets.pipeline.asset import Store
 from prep_assets.pipeline.media import record_files
 from prep_assets.proofs.accounting import unknown_counts
 from prep_assets.proofs.orders import Trained
-from prep_assets.proofs.packed import check_blend, check_mixture
+from prep_assets.proofs.packed import check_mixture
 from prep_assets.proofs.tables import check_pieces, check_positions, check_rows
 from prep_assets.proofs.verdict import Verdict, Worst, combined, wrong_claim
-from prep_assets.stores.blends import BlendStore, open_blend
 from prep_assets.stores.lists import list_entries
 from prep_assets.stores.table import POSITIONS, Pieces, Table, open_stream
 
@@ -129,27 +127,3 @@ def packed_accounting(store: Store, packed: Table) -> Iterator[Verdict]:
             fault = f"the domains hold {images:,} images, {len(packed.images):,} are in rows, {without:,} counted as left out"
     summary = f"{totals['rows']:,} rows hold {totals['tokens']:,} tokens, {trained:,} trained; {left_out:,} left out"
     yield Verdict(not fault, fault or summary, {**totals, "tokens_left_out": left_out}, Worst(packed.name, fault) if fault else None)
-
-
-# Blends.
-
-
-def blend_verdict(store: Store, blend: BlendStore) -> Verdict:
-    """Hold an order of a store's items to the options of the store."""
-    asset = TOKENS[store.asset.family][0]
-    for domain, content in store.recipe["tokens"].items():
-        store.above(asset, domain, content)
-    streams = training_streams(store.workspace, store.asset.family)
-    offered = {name: len(stream.columns["tokens"].values) for name, stream in streams.items()}
-    claimed = {**store.manifest.counts, **store.manifest.metrics}
-    window = blend.window
-    # a window needs the token after it as well
-    lengths = {name: np.full(max(0, offered[name] - 1) // window, window) if window else stream.lengths for name, stream in streams.items()}
-    return check_blend(blend, lengths, offered, store.recipe["blend"], claimed)
-
-
-MIXTURE = Check(
-    "mixture",
-    "Every item is the window or record that options and seed put there, derived again; so are shares and epochs.",
-    lambda store: blend_verdict(store, open_blend(store.directory)),
-)

@@ -587,8 +587,8 @@ REASONING_TAGS: tuple[tuple[str, str], ...] = (
 """The tags that public models write around reasoning, opening and closing."""
 
 
-WITHOUT: Mapping[str, Any] = {"test_fraction": 0.0, "shuffle": False, "form": "text", "blend": None}
-"""What holds in families that lack an option: nothing is held out by a hash or shuffled, lines are strings, and there is no blend."""
+WITHOUT: Mapping[str, Any] = {"test_fraction": 0.0, "shuffle": False, "form": "text"}
+"""What holds in families that lack an option: nothing is held out by a hash or shuffled, and lines are strings."""
 
 
 class Family(Model):
@@ -645,7 +645,7 @@ class Family(Model):
         """How many rows of each domain are used, the first; `None`: all."""
         return None
 
-    def of_some(self, option: Literal["test_fraction", "shuffle", "form", "blend"]) -> Any:
+    def of_some(self, option: Literal["test_fraction", "shuffle", "form"]) -> Any:
         """The value of an option that only some families have, see `WITHOUT`."""
         return getattr(self, option, WITHOUT[option])
 

@@ -27,13 +27,14 @@ from prep_assets.stores.version_folders import Published
 def _declared() -> dict[str, Asset]:
     """The assets of all families, with the checks that other packages add."""
     entries, checks, every = plugins.entries("families"), added_checks(), dict[str, Asset]()
-    for family in FAMILIES:
-        own = {} if family in plugins.ours("families") else {"family": str(added_code(entries[family].module))}
-        for asset in plugins.part_of(entries[family], "ASSETS"):
+    further = [(entry, asset) for entry in plugins.entries("assets").values() for asset in plugins.part_of(entry, "ASSETS")]
+    ours = {*plugins.ours("families").values(), *plugins.ours("assets").values()}
+    for family, entry in ((family, entries[family]) for family in FAMILIES):
+        listed = [(entry, asset) for asset in plugins.part_of(entry, "ASSETS")]
+        for declared, asset in listed + [each for each in further if each[1].family == family]:
             if asset.name in every or asset.family != family:
-                raise ConfigError(
-                    f"{plugins.package_of(entries[family])}: {asset.name!r}, of {asset.family!r}, cannot be an asset of {family!r}"
-                )
+                raise ConfigError(f"{plugins.package_of(declared)}: {asset.name!r}, of {asset.family!r}, cannot be an asset of {family!r}")
+            own = {} if declared in ours else {"family": str(added_code(declared.module))}
             every[asset.name] = _with_checks(asset, checks.get(asset.name, {}), own)
     for name in checks:
         require_known(f"checks {', '.join(check.name for check in checks[name])}: no asset", name, every)

@@ -1,21 +1,15 @@
-"""Assets that several families have: verdicts on the examples of a domain, of each entry point of `prep_assets.verdicts`; the stores of all domains as
-one; and the order in which a trainer sees the items of all domains (`*_blend`)."""
+"""Assets that several families have: verdicts on the examples of a domain, of each entry point of `prep_assets.verdicts`,
+and the stores of all domains as one."""
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
 
 from prep_assets import plugins
-from prep_assets.checks.of_packed import MIXTURE
-from prep_assets.checks.of_stores import INTEGRITY
-from prep_assets.config.models import FAMILIES
-from prep_assets.pipeline.asset import BLEND_COLUMNS, Asset, FromParts, FromRows
-from prep_assets.pipeline.blends import BLEND, write_blend_of
+from prep_assets.pipeline.asset import Asset, FromParts, FromRows
 from prep_assets.pipeline.merging import merge_parts
-from prep_assets.pipeline.workspace import Workspace
 
 
 def verdict_assets(raw: Asset, *further: str) -> dict[str, Asset]:
@@ -37,9 +31,6 @@ def verdict_assets(raw: Asset, *further: str) -> dict[str, Asset]:
     return found
 
 
-# Blends: which item of which domain comes next, by weights, passes, budgets and a schedule. An index, which copies no token.
-
-
 def merged_asset(part: Asset, description: str, *, promises: tuple[str, ...] = (), **attributes: Any) -> Asset:
     """The asset that merges the stores of all domains of ``<name>_by_domain`` into one store of the same streams and columns.
 
@@ -58,26 +49,3 @@ def merged_asset(part: Asset, description: str, *, promises: tuple[str, ...] = (
         "source": FromParts((part.name,), counts=counts),
     }
     return replace(part, **{**merged, **attributes})
-
-
-def _no_blend(family: str, workspace: Workspace) -> str:
-    return "" if workspace.family(FAMILIES[family]).of_some("blend") else f"{family}.yaml has no blend"
-
-
-def blend_asset(tokens: Asset) -> Asset:
-    """The asset that orders the items of a family's domains."""
-    return Asset(
-        name=f"{tokens.family}_blend",
-        family=tokens.family,
-        description="""In which order, and how often, a trainer sees the items of all domains: two integers an item, and no token.
-
-`BlendDataset` reads it. Another weight writes another order, and nothing else.""",
-        write=write_blend_of,
-        promises=("every item is a window or record of its domain",),
-        inputs=(("tokens", tokens),),
-        options=("blend",),
-        checks=(INTEGRITY, MIXTURE),
-        absent=partial(_no_blend, tokens.family),
-        stage=BLEND,
-        columns=BLEND_COLUMNS,
-    )

@@ -21,7 +21,7 @@ from prep_assets.checks.sources_again import by_text
 from prep_assets.config.models import Pretrain
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import ConfigError
-from prep_assets.graph.optional import blend_asset, verdict_assets
+from prep_assets.graph.optional import verdict_assets
 from prep_assets.graph.raw import raw_asset
 from prep_assets.pipeline.asset import MEDIA, TOKEN_COLUMNS, TOKENIZER, Asset, Check, FromRows, NeedsMore, Stream, Target, option_recipe
 from prep_assets.pipeline.documents import (
@@ -228,4 +228,4 @@ Trainers read `<domain>_train.h5` (dataset `tokens`) or `<domain>_train/shard_00
 )
 
 
-ASSETS = (PRETRAIN_RAW, *PRETRAIN_VERDICTS.values(), PRETRAIN_TOKENS, blend_asset(PRETRAIN_TOKENS))
+ASSETS = (PRETRAIN_RAW, *PRETRAIN_VERDICTS.values(), PRETRAIN_TOKENS)

@@ -24,7 +24,7 @@ from prep_assets.config.mask import MaskPolicy
 from prep_assets.config.models import Sft
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import PrepAssetsError, TemplateError
-from prep_assets.graph.optional import blend_asset, verdict_assets
+from prep_assets.graph.optional import verdict_assets
 from prep_assets.graph.raw import raw_asset
 from prep_assets.packing import Mixture, PackPlan, gather_rows, mix, pack, position_ids
 from prep_assets.packing.plan import PerToken
@@ -450,5 +450,4 @@ ASSETS = (
     SFT_TEMPLATE,
     SFT_TOKENS,
     SFT_PACKED,
-    blend_asset(SFT_TOKENS),
 )

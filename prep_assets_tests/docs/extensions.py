@@ -7,25 +7,27 @@ from collections.abc import Mapping
 STANDS_ON: Mapping[str, str] = {
     "agents": "preference rl",
     "cerebras": "preference",
-    "dagster": "explain exports keep",
+    "dagster": "blends explain exports keep",
     "datasets": "preference rl",
     "doctor": "start",
-    "explain": "exports",
+    "explain": "blends exports",
     "exports": "rl",
     "leaks": "quality",
     "neighbours": "explain exports",
     "preprocess": "rl",
     "quality": "rl",
-    "start": "explain exports quality rl",
+    "selftest": "blends",
+    "start": "blends explain exports quality rl",
+    "training": "blends",
 }
 """Extension → the extensions that it uses, as `docs/architecture.md` lists them."""
 
 USES: Mapping[str, str] = {
     "dagster": """
         caches checks.of_stores config.base config.family config.loading config.models data.addresses data.files data.pins engine
-        engine.events engine.execute engine.plan errors graph.graph pipeline.asset pipeline.blends pipeline.source_files
-        pipeline.workspace plugins proofs.verdict row stores.files stores.guards stores.manifest stores.published stores.remote
-        stores.table stores.version_folders stores.writer text.visible training
+        engine.events engine.execute engine.plan errors graph.graph pipeline.asset pipeline.source_files pipeline.workspace plugins
+        proofs.verdict row stores.files stores.guards stores.manifest stores.published stores.remote stores.table
+        stores.version_folders stores.writer text.visible training
     """,
     "exports": """
         checks.of_stores checks.sources_again cli cli.stores config.base config.family config.models data.quarantine errors
@@ -84,9 +86,9 @@ USES: Mapping[str, str] = {
     "selftest": """
         checks.of_conversations checks.of_documents checks.of_merged checks.of_packed checks.of_stores checks.of_texts
         checks.relations checks.selection checks.sources_again cli cli.terminal config.models errors graph.graph pipeline.asset
-        pipeline.sources pipeline.workspace plugins proofs.accounting proofs.derive proofs.documents proofs.mask
-        proofs.mutations proofs.selection proofs.source_texts proofs.tables proofs.verdict samples stores.blends stores.images
-        stores.table stores.tokens stores.version_folders text.template text.vocabulary
+        pipeline.sources pipeline.workspace plugins proofs.accounting proofs.derive proofs.documents proofs.mask proofs.mutations
+        proofs.selection proofs.source_texts proofs.tables proofs.verdict samples stores.images stores.table stores.tokens
+        stores.version_folders text.template text.vocabulary
     """,
     "remote": """
         data.addresses data.local_files errors
@@ -97,9 +99,8 @@ USES: Mapping[str, str] = {
     """,
     "start": """
         checks.bounds cli cli.stores cli.terminal config.family config.loading config.models data.files data.local_files engine
-        errors graph.graph pipeline.asset pipeline.blends pipeline.workspace row samples schemas.fields schemas.reader
-        schemas.registry schemas.turns stores.arrays stores.blends stores.remote stores.table stores.tokens stores.version_folders
-        text.visible
+        errors graph.graph pipeline.asset pipeline.workspace row samples schemas.fields schemas.reader schemas.registry
+        schemas.turns stores.arrays stores.remote stores.table stores.tokens stores.version_folders text.visible
     """,
     "leaks": """
         checks.of_stores checks.relations cli cli.terminal config.family config.models data.quarantine errors graph.graph graph.raw
@@ -109,10 +110,10 @@ USES: Mapping[str, str] = {
     "explain": """
         caches checks.bounds checks.of_conversations checks.of_merged checks.selection cli cli.stores cli.terminal config.family
         config.mask config.models data.addresses data.blocks data.files data.quarantine data.read engine.status errors graph.graph
-        graph.pretrain pipeline.asset pipeline.blends pipeline.conversations pipeline.documents pipeline.examples pipeline.lines
-        pipeline.sources pipeline.tokens pipeline.verdicts pipeline.workspace proofs.mask samples schemas.reader stores.blends
-        stores.groups stores.manifest stores.published stores.table stores.version_folders text.documents text.encode text.spans
-        text.visible text.vocabulary version
+        graph.pretrain pipeline.asset pipeline.conversations pipeline.documents pipeline.examples pipeline.lines pipeline.sources
+        pipeline.tokens pipeline.verdicts pipeline.workspace proofs.mask samples schemas.reader stores.groups stores.manifest
+        stores.published stores.table stores.version_folders text.documents text.encode text.spans text.visible text.vocabulary
+        version
     """,
     "keep": """
         checks.of_stores cli cli.stores cli.terminal config.family config.models data.addresses data.files engine engine.events
@@ -130,8 +131,8 @@ USES: Mapping[str, str] = {
         proofs.mutations proofs.rows proofs.source_texts proofs.verdict samples schemas.fields schemas.registry stores.table
     """,
     "training": """
-        caches errors pipeline.blends pipeline.workspace stores.blends stores.files stores.groups stores.guards stores.h5
-        stores.manifest stores.packed stores.published stores.remote stores.shards stores.table stores.tokens stores.version_folders
+        caches errors pipeline.workspace stores.files stores.groups stores.guards stores.h5 stores.manifest stores.packed
+        stores.published stores.remote stores.shards stores.table stores.tokens stores.version_folders
     """,
     "distillation": """
         checks.relations checks.sources_again errors pipeline.asset pipeline.conversations pipeline.examples proofs.formats
@@ -155,6 +156,11 @@ USES: Mapping[str, str] = {
         proofs.source_rules proofs.source_texts proofs.tables proofs.verdict samples schemas.fields schemas.reader schemas.registry
         schemas.turns stores.files stores.groups stores.published stores.table stores.version_folders stores.writer text.encode
         text.render text.spans text.template text.vocabulary
+    """,
+    "blends": """
+        checks.of_stores config.models data.quarantine errors graph.pretrain graph.sft packing.mixing packing.strategies
+        pipeline.asset pipeline.workspace proofs.orders proofs.verdict stores.arrays stores.guards stores.published stores.table
+        stores.verification
     """,
     "media": """
         config.base config.family config.models errors packing packing.plan packing.strategies pipeline.media proofs.verdict samples

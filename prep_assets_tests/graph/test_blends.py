@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 
 from prep_assets.cli.main import app
 from prep_assets.errors import ConfigError, StoreError
+from prep_assets.extensions.blends.assets import training_streams
 from prep_assets.extensions.explain.previews import preview
 from prep_assets.graph.graph import EVERY
-from prep_assets.pipeline.blends import training_streams
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.published import versions
 from prep_assets.text.visible import Preview

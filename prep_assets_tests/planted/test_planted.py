@@ -84,7 +84,7 @@ PLANTS: Mapping[str, Change] = {
         'return Prompt((turn(USER, question.strip()),), gold_number(answer) + "0")',
     ),
     "the shuffle of packed rows": ("sft", "packing/mixing", "if shuffle and domains:", "if not shuffle and domains:"),
-    "the seed of a blend": ("pretrain", "pipeline/blends", 'seed=options["seed"]', 'seed=options["seed"] + 1'),
+    "the seed of a blend": ("pretrain", "extensions/blends/assets", 'seed=options["seed"]', 'seed=options["seed"] + 1'),
     "the shuffle of pairs": (
         "preference",
         "pipeline/merging",
@@ -176,7 +176,7 @@ PLANTS: Mapping[str, Change] = {
     ),
     "items of a blend": (
         "pretrain",
-        "pipeline/blends",
+        "extensions/blends/assets",
         'np.broadcast_to(np.int64(window), windows_in(len(store.columns["tokens"].values), window))',
         'np.broadcast_to(windows_in(len(store.columns["tokens"].values), window), np.int64(window))',
     ),

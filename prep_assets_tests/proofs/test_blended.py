@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from prep_assets.errors import ConfigError
-from prep_assets.packing import blending
-from prep_assets.packing.blending import Blended, Phase, blend
-from prep_assets.proofs.packed import check_blend
+from prep_assets.extensions.blends import order as blending
+from prep_assets.extensions.blends.order import Blended, Phase, blend
+from prep_assets.extensions.blends.proofs import check_blend
+from prep_assets.extensions.blends.store import BlendStore
 from prep_assets.proofs.verdict import Verdict, Worst
-from prep_assets.stores.blends import BlendStore
 
 LENGTHS = {"a": [10] * 40, "b": [10] * 20, "c": [7, 3, 30] * 10}
 

@@ -23,7 +23,7 @@ from prep_assets.errors import CheckFailed, ConfigError, PrepAssetsError
 from prep_assets.extensions.leaks import overlap
 from prep_assets.extensions.leaks.checks import known_leaks_fault
 from prep_assets.extensions.leaks.proofs import LEAKS
-from prep_assets.extensions.quality import checks, gopher
+from prep_assets.extensions.quality import apart, checks, gopher
 from prep_assets.extensions.quality.checks import known_fault
 from prep_assets.extensions.quality.proofs.known_verdicts import KNOWN
 from prep_assets.extensions.quality.steps import Examples, configured_steps
@@ -36,7 +36,6 @@ from prep_assets.proofs.selection import DROPPED, GOOD, reason_fault
 from prep_assets.samples import Sample, document
 from prep_assets.stores.guards import Guards, load_array
 from prep_assets.stores.table import open_stream
-from prep_assets.workers import apart
 from prep_assets.workers.pool import Pool
 from prep_assets_tests.graph.workspaces import build, domain, failing, jsonl, minimal, out_of_date, refusals, tree, verdicts, workspace_in
 

@@ -16,9 +16,9 @@ from prep_assets.config.loading import located, store_dir
 from prep_assets.engine.events import Accepted, Candidate
 from prep_assets.engine.execute import make_current
 from prep_assets.errors import ConfigError, PrepAssetsError, require_known
+from prep_assets.extensions.blends.store import BLEND
 from prep_assets.graph.graph import EVERY, family_of_export
 from prep_assets.pipeline.asset import Stream
-from prep_assets.pipeline.blends import BLEND
 from prep_assets.pipeline.workspace import Workspace, build_command
 from prep_assets.stores.files import FOLDER as CACHE
 from prep_assets.stores.guards import Guards, Verify

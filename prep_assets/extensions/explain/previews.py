@@ -10,11 +10,11 @@ from msgspec import Struct
 
 from prep_assets.config.models import FAMILIES
 from prep_assets.errors import ConfigError, require_known, require_number
+from prep_assets.extensions.blends.store import BLEND
 from prep_assets.extensions.explain.rows import Blend, Row, read, record_names
 from prep_assets.extensions.explain.rows import title as title_of
 from prep_assets.extensions.explain.streams import stream_of
 from prep_assets.graph.graph import EVERY, one_partition, streams, tables_of
-from prep_assets.pipeline.blends import BLEND
 from prep_assets.pipeline.sources import read_sources
 from prep_assets.pipeline.verdicts import LEAKS, QUALITY, VERDICTS, read_verdicts
 from prep_assets.pipeline.workspace import Workspace

@@ -15,11 +15,12 @@ from msgspec import Struct
 from prep_assets.array_types import Array
 from prep_assets.checks.of_conversations import Chats, Conversations
 from prep_assets.checks.of_documents import document_texts, masked_documents, masks_rule
-from prep_assets.checks.of_packed import MIXTURE, blend_verdict
 from prep_assets.checks.relations import pairs_of
 from prep_assets.checks.sources_again import StoredRows, files_of, stored_rows, streams_of
 from prep_assets.config.models import Pretrain, Sft
 from prep_assets.errors import CheckFailed
+from prep_assets.extensions.blends.assets import MIXTURE, blend_verdict
+from prep_assets.extensions.blends.store import BlendStore, open_blend
 from prep_assets.extensions.selftest import mutations
 from prep_assets.extensions.selftest.mutations import IDENTITY, MASK
 from prep_assets.extensions.selftest.mutations import ROWS as INTEGRITY
@@ -31,7 +32,6 @@ from prep_assets.proofs.mutations import Mutation
 from prep_assets.proofs.tables import check_rows
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.samples import PlainChat, Sample
-from prep_assets.stores.blends import BlendStore, open_blend
 from prep_assets.stores.table import TOKENS, Origins, Ragged, Table
 from prep_assets.stores.tokens import ATTENTION, STARTS, unsigned
 from prep_assets.text.template import ChatTemplate, marks_generated

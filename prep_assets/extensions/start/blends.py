@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 from msgspec import Struct
 
+from prep_assets.extensions.blends.store import BlendStore, windows_in
 from prep_assets.stores.arrays import stretches
-from prep_assets.stores.blends import BlendStore, windows_in
 from prep_assets.stores.table import Table
 from prep_assets.stores.tokens import STARTS
 

@@ -13,15 +13,15 @@ from prep_assets.cli import terminal
 from prep_assets.cli.stores import one_store, reading
 from prep_assets.config.models import FAMILIES
 from prep_assets.errors import ConfigError, require_known
+from prep_assets.extensions.blends.assets import training_streams
+from prep_assets.extensions.blends.store import BLEND, TOKENS, open_blend
 from prep_assets.extensions.exports.assets import exported, exporting, open_export_source
 from prep_assets.extensions.exports.command import format_options
 from prep_assets.extensions.exports.registry import opening
 from prep_assets.extensions.start.blends import BLENDS, phases_of
 from prep_assets.graph.graph import asset_and_partitions
 from prep_assets.pipeline.asset import Asset
-from prep_assets.pipeline.blends import BLEND, TOKENS, training_streams
 from prep_assets.pipeline.workspace import Workspace, arguments
-from prep_assets.stores.blends import open_blend
 from prep_assets.stores.version_folders import Published
 
 

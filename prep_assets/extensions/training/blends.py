@@ -12,12 +12,11 @@ from torch import Tensor, from_numpy
 from torch.utils.data import Dataset
 
 from prep_assets.errors import StoreError
+from prep_assets.extensions.blends.store import TOKENS, open_blend
 from prep_assets.extensions.training.collate import IGNORE
 from prep_assets.extensions.training.items import labels_of, loss_weights
 from prep_assets.extensions.training.opening import index_in, local_path, payload_folders
-from prep_assets.pipeline.blends import TOKENS
 from prep_assets.pipeline.workspace import build_command
-from prep_assets.stores.blends import open_blend
 from prep_assets.stores.guards import Guards, Verify
 from prep_assets.stores.manifest import MANIFEST, Manifest
 from prep_assets.stores.published import Place, version_with

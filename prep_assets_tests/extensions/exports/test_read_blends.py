@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from prep_assets import export
+from prep_assets.extensions.blends.assets import training_streams
+from prep_assets.extensions.blends.store import BlendStore, open_blend
 from prep_assets.extensions.start.blends import BLENDS, phases_of
-from prep_assets.pipeline.blends import training_streams
-from prep_assets.stores.blends import BlendStore, open_blend
 from prep_assets_tests.extensions.exports.readers import olmo, reader
 from prep_assets_tests.graph.workspaces import build, domain, jsonl, minimal, workspace_in
 

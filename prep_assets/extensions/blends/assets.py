@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from prep_assets.checks.of_stores import INTEGRITY
 from prep_assets.config.models import FAMILIES, Pretrain, Sft
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import ConfigError
-from prep_assets.packing.blending import Phase, blend
-from prep_assets.pipeline.asset import Target
+from prep_assets.extensions.blends.order import Phase, blend
+from prep_assets.extensions.blends.proofs import check_blend
+from prep_assets.extensions.blends.store import BLEND, TOKENS, BlendStore, open_blend, windows_in, write_blend
+from prep_assets.graph.pretrain import PRETRAIN_TOKENS
+from prep_assets.graph.sft import SFT_TOKENS
+from prep_assets.pipeline.asset import BLEND_COLUMNS, Asset, Check, Store, Target
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.stores.blends import windows_in, write_blend
+from prep_assets.proofs.verdict import Verdict
 from prep_assets.stores.published import Draft
 from prep_assets.stores.table import Table, open_stream
-
-BLEND = "blend"
-"""The stage of blends."""
-TOKENS: Mapping[str, tuple[str, str]] = {"pretrain": ("pretrain_tokens", "{}_train"), "sft": ("sft_tokens", "train")}
-"""Family → the asset that a blend is made of, and the stem of its training stream in the store of a domain."""
 
 
 def blend_options(workspace: Workspace, family: str) -> dict[str, Any]:
@@ -70,3 +71,50 @@ def write_blend_of(target: Target, quarantine: Quarantine) -> Draft:
     metrics = {f"share_{name}": of_domain / max(1, tokens) for name, of_domain in per_domain.items()}
     metrics |= {f"epochs_{name}": of_domain / max(1, len(streams[name].columns["tokens"].values)) for name, of_domain in per_domain.items()}
     return Draft(counts, metrics)
+
+
+def blend_verdict(store: Store, blend: BlendStore) -> Verdict:
+    """Hold an order of a store's items to the options of the store."""
+    asset = TOKENS[store.asset.family][0]
+    for domain, content in store.recipe["tokens"].items():
+        store.above(asset, domain, content)
+    streams = training_streams(store.workspace, store.asset.family)
+    offered = {name: len(stream.columns["tokens"].values) for name, stream in streams.items()}
+    claimed = {**store.manifest.counts, **store.manifest.metrics}
+    window = blend.window
+    # a window needs the token after it as well
+    lengths = {name: np.full(max(0, offered[name] - 1) // window, window) if window else stream.lengths for name, stream in streams.items()}
+    return check_blend(blend, lengths, offered, store.recipe["blend"], claimed)
+
+
+MIXTURE = Check(
+    "mixture",
+    "Every item is the window or record that options and seed put there, derived again; so are shares and epochs.",
+    lambda store: blend_verdict(store, open_blend(store.directory)),
+)
+
+
+def _no_blend(family: str, workspace: Workspace) -> str:
+    return "" if blend_options(workspace, family) else f"{family}.yaml has no blend"
+
+
+def blend_asset(tokens: Asset) -> Asset:
+    """The asset that orders the items of a family's domains."""
+    return Asset(
+        name=f"{tokens.family}_blend",
+        family=tokens.family,
+        description="""In which order, and how often, a trainer sees the items of all domains: two integers an item, and no token.
+
+`BlendDataset` reads it. Another weight writes another order, and nothing else.""",
+        write=write_blend_of,
+        promises=("every item is a window or record of its domain",),
+        inputs=(("tokens", tokens),),
+        options=("blend",),
+        checks=(INTEGRITY, MIXTURE),
+        absent=partial(_no_blend, tokens.family),
+        stage=BLEND,
+        columns=BLEND_COLUMNS,
+    )
+
+
+ASSETS = (blend_asset(PRETRAIN_TOKENS), blend_asset(SFT_TOKENS))

@@ -7,7 +7,7 @@ blend/blend.json   domains, phases, window
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,10 @@ from prep_assets.stores.guards import Guards, load_columns, load_json
 from prep_assets.stores.verification import write_json
 
 FOLDER = "blend"
+BLEND = "blend"
+"""The stage of blends."""
+TOKENS: Mapping[str, tuple[str, str]] = {"pretrain": ("pretrain_tokens", "{}_train"), "sft": ("sft_tokens", "train")}
+"""Family → the asset that a blend is made of, and the stem of its training stream in the store of a domain."""
 
 
 @dataclass(frozen=True, eq=False)
