@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from prep_assets import export, load
 from prep_assets.errors import ConfigError, StoreError
+from prep_assets.extensions.exports import arrow as arrow_tables
 from prep_assets.extensions.exports.compared import compare
-from prep_assets.extensions.exports.registry import arrow as arrow_tables
 from prep_assets.stores.table import open_table
 from prep_assets_tests.effort import examples
 from prep_assets_tests.extensions.exports.conftest import write_lines
