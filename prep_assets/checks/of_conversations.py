@@ -13,15 +13,7 @@ import numpy.typing as npt
 
 from prep_assets.checks.relations import Derivation, Judge, has_few_tokens, is_small
 from prep_assets.checks.selection import chats as chats_again
-from prep_assets.checks.sources_again import (
-    StoredRows,
-    as_example,
-    domain_source,
-    example_of,
-    files_of,
-    stored_rows,
-    streams_of,
-)
+from prep_assets.checks.sources_again import StoredRows, as_example, domain_source, example_of, files_of, stored_rows, streams_of
 from prep_assets.config.models import Sft
 from prep_assets.errors import CheckFailed, Refused, StoreError
 from prep_assets.pipeline.asset import Reasons, Store
@@ -29,17 +21,7 @@ from prep_assets.pipeline.examples import Item, converter
 from prep_assets.proofs.certificate import writes_unserved
 from prep_assets.proofs.chat_blocks import Claims, PlainBlocks, PlainDerivation
 from prep_assets.proofs.derive import Derived, MaskOptions, derive, examples_again
-from prep_assets.proofs.mask import (
-    UNWEIGHED,
-    Conversation,
-    IdentityProof,
-    Left,
-    MaskProof,
-    Truncation,
-    ids_of,
-    left_of,
-    straddled,
-)
+from prep_assets.proofs.mask import UNWEIGHED, Conversation, IdentityProof, Left, MaskProof, Truncation, ids_of, left_of, straddled
 from prep_assets.proofs.plain_reading import turns_of_rows
 from prep_assets.proofs.rebuilt import render_again
 from prep_assets.proofs.second_reading import read_again, shown_by, typed_tokens, untyped

@@ -243,12 +243,6 @@ def of_reasoning(store: Store) -> Oracle:
     return judge
 
 
-def of_form(store: Store) -> Oracle:
-    """Whether a line could hold a row: where the form is open, messages hold what no string holds."""
-    is_open = store.family.of_some("form") == "auto"
-    return lambda reason, row: "messages can hold what no string holds, and the form is open" if is_open else None
-
-
 def of_sizes(store: Store) -> Oracle:
     """Whether a document of one text is blank, or has too few or too many characters."""
     domain, sizes = domain_source(store).domain, store.recipe["preprocessing"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
-from functools import cache, lru_cache, partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -15,25 +15,15 @@ from msgspec import Struct
 from prep_assets.array_types import Array
 from prep_assets.checks.of_stores import refusals_of
 from prep_assets.checks.rejections import kept_rows, rulings
-from prep_assets.checks.relations import SMALL, Derivation, Judge, blocks_of, derived, is_small, require
-from prep_assets.checks.sources_again import (
-    DomainSource,
-    by_fields,
-    domain_source,
-    held_out,
-    prompt_of_line,
-    source_of,
-    streams_of,
-)
+from prep_assets.checks.relations import SMALL, Derivation, Judge, derived, is_small, require
+from prep_assets.checks.sources_again import DomainSource, by_fields, domain_source, held_out, prompt_of_line, source_of, streams_of
 from prep_assets.config.models import Pretrain
-from prep_assets.data.files import record_id
 from prep_assets.data.quarantine import Quarantine, Refusal
 from prep_assets.errors import Refused
-from prep_assets.pipeline.asset import FromLines, FromRows, LineEncoder, LineOf, Reasons, Store
+from prep_assets.pipeline.asset import FromLines, FromRows, LineEncoder, Reasons, Store
 from prep_assets.pipeline.conversations import conversations_of, encode_of
 from prep_assets.pipeline.documents import MaskedDocuments, document_text
 from prep_assets.pipeline.examples import Item, Reading, Source, converter
-from prep_assets.pipeline.lines import form_of
 from prep_assets.pipeline.media import record_files
 from prep_assets.pipeline.sources import domain_of
 from prep_assets.proofs.accounting import Fields, Ledger, Refusals, Stored, payload_print, places
@@ -259,7 +249,7 @@ def _why(refusal: Refused) -> str:
     return f"{refusal.stage or 'pipeline'}/{refusal.reason}: {refusal.detail}"
 
 
-def _one_by_one(judge: Callable[[Item], object]) -> Reasons:
+def one_by_one(judge: Callable[[Item], object]) -> Reasons:
     return lambda items: [_reason(judge, item) for item in items]
 
 
@@ -342,72 +332,10 @@ def documents(store: Store) -> Reasons:
         if options.max_seq_len is not None and len(ids) + (8 if fim.rate else 0) > options.max_seq_len:
             raise Refused("too_long", "", stage="tokenize")
 
-    return _one_by_one(judge)
+    return one_by_one(judge)
 
 
 def chats(store: Store) -> Reasons:
     """Return a function that judges rejected chats again."""
     domain = domain_of(store.family, store.partition)
     return as_built(lambda quarantine: partial(encode_of, conversations_of(store.workspace, domain, quarantine), domain))
-
-
-Claim = Callable[[Mapping[str, Any]], tuple[str, str] | None]
-"""A line → what it is about, and what it says of that; `None` where it says nothing that another line could contradict."""
-
-
-def lines(store: Store, *, claim: Claim = lambda row: None) -> Reasons:
-    """Return a function that judges the rejected rows of a store of lines again."""
-    form, line, convert = form_of(store.directory), line_of(store), refused_rows_of(store)
-    assert isinstance(store.asset.source, FromRows)
-    contradiction = store.asset.source.contradiction
-
-    def rows_of(item: Item) -> Sequence[Mapping[str, Any]]:
-        made = line(item.content)[1](form)
-        return made if isinstance(made, list) else [made]
-
-    @lru_cache(64)
-    def values(reason: str) -> Mapping[str, Set[str]]:
-        """What the rows that are rejected for a contradiction say, by what they are about."""
-        found = dict[str, set[str]]()
-        for item in convert(reason):
-            with suppress(Refused):
-                for about, value in filter(None, map(claim, rows_of(item))):
-                    found.setdefault(about, set()).add(value)
-        return found
-
-    def judge(item: Item) -> None:
-        for row in rows_of(item):
-            if contradiction is None or (said := claim(row)) is None:
-                continue
-            rejection = contradiction.rejection(row)
-            if len(values(f"{rejection.stage}/{rejection.reason}").get(said[0], ())) > 1:
-                raise rejection
-
-    return _one_by_one(judge)
-
-
-def refused_rows_of(store: Store) -> Callable[[str], Iterator[Item]]:
-    """Return a function that yields the rows of a domain that are rejected for one reason, read again."""
-    source = store.asset.source
-    assert isinstance(source, FromRows)
-    gives, origin = source.gives, domain_source(store)
-
-    def items(reason: str) -> Iterator[Item]:
-        rejected = {line.id for line in refusals_of(store) if f"{line.stage}/{line.reason}" == reason}
-        reader = Source.of(store.workspace, type(store.family), store.partition, gives=gives).reading().reader
-        for block in blocks_of(store) if rejected else ():
-            for row, payload in zip(block.rows, block.payloads, strict=True):
-                if payload is None or record_id(origin.files[block.file], row) not in rejected:
-                    continue
-                [example] = reader.rows([payload])
-                if not isinstance(example, Refused):
-                    yield Item(origin.files[block.file], Record(block.file, row, dict(payload)), example)
-
-    return items
-
-
-def line_of(store: Store) -> LineOf:
-    """Return what makes lines of the examples of a store."""
-    source = store.asset.source
-    assert isinstance(source, FromRows) and source.line is not None
-    return source.line(store.workspace)

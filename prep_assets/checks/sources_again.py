@@ -31,16 +31,7 @@ from prep_assets.pipeline.sources import domain_of, pinned
 from prep_assets.pipeline.verdicts import Dropped, dropped_rows, dropping
 from prep_assets.pipeline.workspace import build_command
 from prep_assets.proofs.accounting import places
-from prep_assets.proofs.second_reading import (
-    ALL,
-    ROWS,
-    Between,
-    Unsupported,
-    canonical_json,
-    decompressed,
-    is_held_out,
-    read_rows,
-)
+from prep_assets.proofs.second_reading import ALL, ROWS, Between, Unsupported, canonical_json, decompressed, is_held_out, read_rows
 from prep_assets.proofs.second_reading import Rows as SourceRows
 from prep_assets.proofs.selection import Passages, Rules, Selected, select
 from prep_assets.proofs.source_fields import is_wrapped
@@ -261,18 +252,6 @@ def reading_of(store: Store, gives: type | None = None, **template: Any) -> Read
     return reading
 
 
-def require_current(store: Store, key: str) -> None:
-    """Check that the upstream store has not changed since; `key`: of its content hash in the recipe.
-
-    Raises:
-        StoreError: it was rebuilt since.
-    """
-    source = store.asset.source
-    assert isinstance(source, FromLines)
-    for asset, _ in source.files.values():
-        store.above(asset, store.partition, store.recipe[key])
-
-
 def streams_of(store: Store) -> list[Table]:
     """Return the streams of a store, or of its part. Records that are made from lines have the number of their source file."""
     source, tables = store.asset.source, store.streams()
@@ -435,7 +414,7 @@ def shown_text(turn: Turn, image: str) -> str:
 
 # What decides the side of the split of a row, computed a second time.
 
-_STRING_ROLES = ("user", "assistant", "prompt", "completion")
+STRING_ROLES = ("user", "assistant", "prompt", "completion")
 """Roles of a turn that may be written as a string."""
 
 
@@ -444,7 +423,7 @@ def held_out(prompt: Any, fraction: float, plain: bool) -> int:
     if plain and not isinstance(prompt, str):
         if any(message.keys() != {"role", "content"} for message in prompt):
             return -1
-        prompt = prompt[0]["content"] if len(prompt) == 1 and prompt[0]["role"] in _STRING_ROLES else prompt
+        prompt = prompt[0]["content"] if len(prompt) == 1 and prompt[0]["role"] in STRING_ROLES else prompt
     return int(fraction > 0 and is_held_out(prompt_json(prompt), fraction))
 
 
@@ -477,21 +456,6 @@ def prompt_json(prompt: Any) -> bytes:
 def by_fields(store: Store) -> Content:
     """Split by all fields of a row."""
     return canonical_json
-
-
-def by_prompt(store: Store) -> Content:
-    """Split by the prompt of a row's example."""
-    source = domain_source(store)
-    convert = converter(source.domain, source.gives)
-
-    def prompt(payload: Mapping[str, Any]) -> bytes:
-        example = apply(convert, payload)
-        assert isinstance(example, Group | Prompt | Pair | Sample)
-        turns = example.turns[:-1] if isinstance(example, Sample) else example.prompt
-        messages = [{"role": turn.role, "content": turn.text} for turn in turns]
-        return prompt_json(messages[0]["content"] if len(turns) == 1 and turns[0].role in _STRING_ROLES else messages)
-
-    return prompt
 
 
 def by_text(store: Store) -> Content:

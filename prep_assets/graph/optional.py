@@ -1,15 +1,9 @@
-"""Assets that several families have: verdicts on the examples of a domain, of each entry point of `prep_assets.verdicts`,
-and the stores of all domains as one."""
+"""Assets that several families have: verdicts on the examples of a domain, of each entry point of `prep_assets.verdicts`."""
 
 from __future__ import annotations
 
-from typing import Any
-
-from msgspec.structs import replace
-
 from prep_assets import plugins
-from prep_assets.pipeline.asset import Asset, FromParts, FromRows
-from prep_assets.pipeline.merging import merge_parts
+from prep_assets.pipeline.asset import Asset
 
 
 def verdict_assets(raw: Asset, *further: str) -> dict[str, Asset]:
@@ -29,23 +23,3 @@ def verdict_assets(raw: Asset, *further: str) -> dict[str, Asset]:
     for name in entries:
         add(name)
     return found
-
-
-def merged_asset(part: Asset, description: str, *, promises: tuple[str, ...] = (), **attributes: Any) -> Asset:
-    """The asset that merges the stores of all domains of ``<name>_by_domain`` into one store of the same streams and columns.
-
-    Args:
-        promises: what holds of what `merge_parts` writes.
-        attributes: what else is not as in `part`.
-    """
-    counts = (*part.source.counts, *part.source.uncounted) if isinstance(part.source, FromRows) else ()
-    merged = {
-        "name": part.name.removesuffix("_by_domain"),
-        "description": description,
-        "write": merge_parts,
-        "promises": promises,
-        "inputs": (("domains", part),),
-        "partitioned": False,
-        "source": FromParts((part.name,), counts=counts),
-    }
-    return replace(part, **{**merged, **attributes})

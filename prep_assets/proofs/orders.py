@@ -21,18 +21,7 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from prep_assets.array_types import Ints
-from prep_assets.stores.arrays import (
-    Spool,
-    argsort,
-    compress,
-    concatenate,
-    cumulative_sums,
-    equals,
-    fill_column,
-    numbers,
-    take,
-    zeros,
-)
+from prep_assets.stores.arrays import Spool, argsort, compress, concatenate, cumulative_sums, equals, fill_column, numbers, take, zeros
 
 # Which records of which domains, and in which order.
 #

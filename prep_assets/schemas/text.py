@@ -5,11 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from prep_assets.errors import Refused
-from prep_assets.samples import (
-    Row,
-    Sample,
-    document,
-)
+from prep_assets.samples import Row, Sample, document
 from prep_assets.schemas.fields import needed, text_of
 from prep_assets.schemas.registry import Convert, schema
 

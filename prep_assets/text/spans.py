@@ -18,15 +18,7 @@ from prep_assets.array_types import Bools, Float32s, Ints
 from prep_assets.config.mask import MaskPolicy
 from prep_assets.config.models import Keep
 from prep_assets.errors import ConfigError, Refused
-from prep_assets.samples import (
-    ASSISTANT,
-    SYSTEM,
-    TEXT,
-    USER,
-    Region,
-    Sample,
-    changed,
-)
+from prep_assets.samples import ASSISTANT, SYSTEM, TEXT, USER, Region, Sample, changed
 from prep_assets.stores.arrays import in_arrow
 
 # Rendered samples: the text of a conversation, and the places of its regions and stops.

@@ -7,16 +7,19 @@ from collections.abc import Mapping
 STANDS_ON: Mapping[str, str] = {
     "agents": "preference rl",
     "cerebras": "preference",
+    "contrastive": "lines",
     "dagster": "blends explain exports keep",
     "datasets": "preference rl",
     "doctor": "start",
-    "explain": "blends exports",
+    "explain": "blends exports lines",
     "exports": "rl",
     "leaks": "quality",
     "neighbours": "explain exports",
+    "preference": "lines",
     "preprocess": "rl",
     "quality": "rl",
-    "selftest": "blends",
+    "rl": "lines",
+    "selftest": "blends lines",
     "start": "blends explain exports quality rl",
     "training": "blends",
 }
@@ -84,11 +87,11 @@ USES: Mapping[str, str] = {
         caches errors stores.files stores.manifest stores.remote stores.version_folders
     """,
     "selftest": """
-        checks.of_conversations checks.of_documents checks.of_merged checks.of_packed checks.of_stores checks.of_texts
-        checks.relations checks.selection checks.sources_again cli cli.terminal config.models errors graph.graph pipeline.asset
-        pipeline.sources pipeline.workspace plugins proofs.accounting proofs.derive proofs.documents proofs.mask proofs.mutations
-        proofs.selection proofs.source_texts proofs.tables proofs.verdict samples stores.images stores.table stores.tokens
-        stores.version_folders text.template text.vocabulary
+        checks.of_conversations checks.of_documents checks.of_packed checks.of_stores checks.of_texts checks.relations
+        checks.selection checks.sources_again cli cli.terminal config.models errors graph.graph pipeline.asset pipeline.sources
+        pipeline.workspace plugins proofs.accounting proofs.derive proofs.documents proofs.mask proofs.mutations proofs.selection
+        proofs.source_texts proofs.tables proofs.verdict samples stores.images stores.table stores.tokens stores.version_folders
+        text.template text.vocabulary
     """,
     "remote": """
         data.addresses data.local_files errors
@@ -108,12 +111,11 @@ USES: Mapping[str, str] = {
         schemas.registry stores.published stores.verification stores.version_folders text.visible
     """,
     "explain": """
-        caches checks.bounds checks.of_conversations checks.of_merged checks.selection cli cli.stores cli.terminal config.family
-        config.mask config.models data.addresses data.blocks data.files data.quarantine data.read engine.status errors graph.graph
-        graph.pretrain pipeline.asset pipeline.conversations pipeline.documents pipeline.examples pipeline.lines pipeline.sources
-        pipeline.tokens pipeline.verdicts pipeline.workspace proofs.mask samples schemas.reader stores.groups stores.manifest
-        stores.published stores.table stores.version_folders text.documents text.encode text.spans text.visible text.vocabulary
-        version
+        caches checks.bounds checks.of_conversations checks.selection cli cli.stores cli.terminal config.family config.mask
+        config.models data.addresses data.blocks data.files data.quarantine data.read engine.status errors graph.graph
+        graph.pretrain pipeline.asset pipeline.conversations pipeline.documents pipeline.examples pipeline.sources pipeline.tokens
+        pipeline.verdicts pipeline.workspace proofs.mask samples schemas.reader stores.groups stores.manifest stores.published
+        stores.table stores.version_folders text.documents text.encode text.spans text.visible text.vocabulary version
     """,
     "keep": """
         checks.of_stores cli cli.stores cli.terminal config.family config.models data.addresses data.files engine engine.events
@@ -126,9 +128,9 @@ USES: Mapping[str, str] = {
         text.vocabulary
     """,
     "contrastive": """
-        checks checks.of_lines checks.of_stores checks.of_texts checks.rejections checks.relations checks.selection checks.sources_again config.base
-        config.family errors graph.optional graph.raw pipeline.asset pipeline.lines pipeline.workspace proofs.formats
-        proofs.mutations proofs.rows proofs.source_texts proofs.verdict samples schemas.fields schemas.registry stores.table
+        checks.of_stores checks.of_texts checks.rejections checks.relations checks.selection checks.sources_again config.base
+        config.family errors graph.optional graph.raw pipeline.asset pipeline.workspace proofs.formats proofs.mutations
+        proofs.source_texts proofs.verdict samples schemas.fields schemas.registry stores.table
     """,
     "training": """
         caches errors pipeline.workspace stores.files stores.groups stores.guards stores.h5 stores.manifest stores.packed
@@ -139,28 +141,35 @@ USES: Mapping[str, str] = {
         proofs.mutations proofs.verdict samples stores.lists stores.table text.encode text.vocabulary
     """,
     "preference": """
-        checks checks.of_conversations checks.of_lines checks.of_merged checks.of_stores checks.of_texts checks.rejections
-        checks.relations checks.selection checks.sources_again config.base config.family config.mask config.models data.quarantine
-        errors graph.optional graph.raw pipeline.asset pipeline.conversations pipeline.examples pipeline.lines pipeline.media
-        pipeline.rendering pipeline.sources pipeline.tokens pipeline.workspace proofs.chat_blocks proofs.derive proofs.formats
-        proofs.mask proofs.mutations proofs.plain_reading proofs.row_rules proofs.rows proofs.second_reading proofs.source_fields
-        proofs.source_rows proofs.source_rules proofs.source_texts proofs.verdict samples schemas.fields schemas.reader
-        schemas.registry schemas.turns stores.files stores.published stores.table text.encode text.spans
+        checks checks.of_conversations checks.of_stores checks.of_texts checks.rejections checks.relations checks.selection
+        checks.sources_again config.base config.family config.mask config.models data.quarantine errors graph.optional graph.raw
+        pipeline.asset pipeline.conversations pipeline.examples pipeline.media pipeline.rendering pipeline.sources
+        pipeline.workspace proofs.chat_blocks proofs.derive proofs.formats proofs.mask proofs.mutations proofs.plain_reading
+        proofs.row_rules proofs.second_reading proofs.source_fields proofs.source_rows proofs.source_rules proofs.source_texts
+        proofs.verdict samples schemas.fields schemas.reader schemas.registry schemas.turns stores.files stores.published
+        stores.table text.encode text.spans
     """,
     "rl": """
-        checks checks.of_conversations checks.of_lines checks.of_merged checks.of_stores checks.of_texts checks.rejections
-        checks.relations checks.selection checks.sources_again config.base config.family config.mask config.models data.quarantine
-        errors graph.optional graph.raw own_code pipeline.asset pipeline.examples pipeline.lines pipeline.media pipeline.merging
-        pipeline.rendering pipeline.sources pipeline.tokens pipeline.workspace proofs.chat_blocks proofs.derive proofs.formats
-        proofs.mask proofs.mutations proofs.row_rules proofs.rows proofs.second_reading proofs.source_fields proofs.source_rows
-        proofs.source_rules proofs.source_texts proofs.tables proofs.verdict samples schemas.fields schemas.reader schemas.registry
-        schemas.turns stores.files stores.groups stores.published stores.table stores.version_folders stores.writer text.encode
-        text.render text.spans text.template text.vocabulary
+        checks.of_conversations checks.of_stores checks.of_texts checks.rejections checks.relations checks.selection
+        checks.sources_again config.base config.family config.mask config.models data.quarantine errors graph.optional graph.raw
+        own_code pipeline.asset pipeline.examples pipeline.media pipeline.rendering pipeline.sources pipeline.tokens
+        pipeline.workspace proofs.chat_blocks proofs.derive proofs.formats proofs.mask proofs.mutations proofs.row_rules
+        proofs.second_reading proofs.source_fields proofs.source_rows proofs.source_rules proofs.source_texts proofs.tables
+        proofs.verdict samples schemas.fields schemas.reader schemas.registry schemas.turns stores.files stores.groups
+        stores.published stores.table stores.version_folders stores.writer text.encode text.render text.spans text.template
+        text.vocabulary
     """,
     "blends": """
         checks.of_stores config.models data.quarantine errors graph.pretrain graph.sft packing.mixing packing.strategies
         pipeline.asset pipeline.workspace proofs.orders proofs.verdict stores.arrays stores.guards stores.published stores.table
         stores.verification
+    """,
+    "lines": """
+        checks.of_stores checks.rejections checks.relations checks.selection checks.sources_again config.family config.mask
+        config.models data.files data.quarantine data.tables errors pipeline.asset pipeline.examples pipeline.tokens
+        pipeline.workspace proofs.mutations proofs.second_reading proofs.tables proofs.verdict samples schemas.reader stores.arrays
+        stores.files stores.groups stores.guards stores.lines stores.published stores.remote stores.table stores.version_folders
+        stores.writer workers.shards
     """,
     "media": """
         config.base config.family config.models errors packing packing.plan packing.strategies pipeline.media proofs.verdict samples

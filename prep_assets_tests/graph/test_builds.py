@@ -20,13 +20,13 @@ import pytest
 from tokenizers import Tokenizer
 
 from prep_assets.checks import relations
-from prep_assets.checks.of_lines import LinesMatch
 from prep_assets.checks.relations import outcomes
 from prep_assets.checks.selection import Selection
 from prep_assets.config.models import Sft
 from prep_assets.engine import build
 from prep_assets.engine.execute import stores_of
 from prep_assets.errors import ConfigError
+from prep_assets.extensions.lines.checks import LinesMatch
 from prep_assets.graph.graph import EVERY, assets_of, run_check, store_of
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.verdict import Verdict

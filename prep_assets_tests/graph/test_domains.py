@@ -29,18 +29,7 @@ from prep_assets.samples import Group
 from prep_assets.stores.table import open_stream
 from prep_assets_tests.data.servers import Quiet, serve
 from prep_assets_tests.graph.families import FAMILIES as TRIED
-from prep_assets_tests.graph.workspaces import (
-    build,
-    build_all,
-    domain,
-    failing,
-    jsonl,
-    make,
-    minimal,
-    refusals,
-    tree,
-    workspace_in,
-)
+from prep_assets_tests.graph.workspaces import build, build_all, domain, failing, jsonl, make, minimal, refusals, tree, workspace_in
 
 # One source for several domains, told apart by a field; and images that are not there.
 

@@ -18,10 +18,7 @@ from prep_assets.errors import ConfigError, PrepAssetsError
 from prep_assets.extensions.explain.previews import preview
 from prep_assets.extensions.exports.assets import asset_name, family_exports
 from prep_assets.extensions.rl.config import Rl, group_domains, prompt_domains
-from prep_assets.extensions.rl.mutations import (
-    ROLLOUT_MUTATIONS,
-    STEP_MUTATIONS,
-)
+from prep_assets.extensions.rl.mutations import ROLLOUT_MUTATIONS, STEP_MUTATIONS
 from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.graph.graph import ASSETS, EVERY, asset_named, assets_of
 from prep_assets.pipeline.workspace import Workspace

@@ -14,8 +14,8 @@ from prep_assets.checks.sources_again import DomainSource
 from prep_assets.config.models import FAMILIES
 from prep_assets.engine.execute import verdicts_of as verdicts
 from prep_assets.errors import ConfigError, StoreError
+from prep_assets.extensions.lines.merging import _records
 from prep_assets.graph.graph import EVERY
-from prep_assets.pipeline.merging import _records
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.schemas.registry import schemas
 from prep_assets.stores.table import LINES, TOKENS, Table, open_stream

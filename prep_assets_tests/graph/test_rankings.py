@@ -14,24 +14,13 @@ import pytest
 
 from prep_assets.errors import ConfigError
 from prep_assets.extensions.explain.trace import trace
+from prep_assets.extensions.lines.write import strings_as_messages
 from prep_assets.extensions.selftest.stores import selftest
-from prep_assets.pipeline.lines import strings_as_messages
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.samples import Pair, Sample
 from prep_assets.schemas.registry import convert_with
 from prep_assets.stores.table import GROUPS, open_stream, open_table
-from prep_assets_tests.graph.workspaces import (
-    build,
-    build_all,
-    copy_of,
-    domain,
-    failing,
-    jsonl,
-    minimal,
-    refusals,
-    resealed,
-    workspace_in,
-)
+from prep_assets_tests.graph.workspaces import build, build_all, copy_of, domain, failing, jsonl, minimal, refusals, resealed, workspace_in
 from prep_assets_tests.proofs import corruption
 
 BY_DOMAIN = "preferences_by_domain"

@@ -87,7 +87,7 @@ PLANTS: Mapping[str, Change] = {
     "the seed of a blend": ("pretrain", "extensions/blends/assets", 'seed=options["seed"]', 'seed=options["seed"] + 1'),
     "the shuffle of pairs": (
         "preference",
-        "pipeline/merging",
+        "extensions/lines/merging",
         "seed = target.family.seed if shuffled and not stream.held_out else None",
         "seed = target.family.seed if shuffled and stream.held_out else None",
     ),
@@ -200,11 +200,16 @@ PLANTS: Mapping[str, Change] = {
         'tools.append(tool if is_wrapped else {"type": "function", "function": dict(tool)})',
         "pass",
     ),
-    "reasoning of answers in lines": ("preference messages", "pipeline/lines", 'message["reasoning_content"] = texts[THINKING]', "pass"),
+    "reasoning of answers in lines": (
+        "preference messages",
+        "extensions/lines/write",
+        'message["reasoning_content"] = texts[THINKING]',
+        "pass",
+    ),
     "golds that are numbers": ("rl", "extensions/rl/prompts", 'if example.verifier == "number":', 'if example.verifier != "number":'),
     "lines that only messages hold": (
         "preference",
-        "pipeline/lines",
+        "extensions/lines/write",
         'if not auto or refusal.reason != "not_plain_text":',
         'if auto or refusal.reason != "not_plain_text":',
     ),
@@ -294,7 +299,7 @@ PLANTS: Mapping[str, Change] = {
         "answer.strip() if strip else answer",
         "answer.strip() if not strip else answer",
     ),
-    "the form of lines": ("preference", "pipeline/lines", "set(_weights(turns[0])) != {1.0}", "set(_weights(turns[0])) == {1.0}"),
+    "the form of lines": ("preference", "extensions/lines/write", "set(_weights(turns[0])) != {1.0}", "set(_weights(turns[0])) == {1.0}"),
     "a template option of a row": (
         "sft phi",
         "schemas/turns",
@@ -322,7 +327,7 @@ PLANTS: Mapping[str, Change] = {
     ),
     "a folder without lines": (
         "schemas preference texts 0",
-        "pipeline/tokens",
+        "extensions/lines/tokens",
         "            continue\n        assert",
         "            pass\n        assert",
     ),
@@ -393,7 +398,7 @@ PLANTS: Mapping[str, Change] = {
     ),
     "the form of merged lines": (
         "schemas preference texts 0",
-        "pipeline/merging",
+        "extensions/lines/merging",
         "if as_messages and isinstance(",
         "if as_messages or isinstance(",
     ),
@@ -406,7 +411,12 @@ PLANTS: Mapping[str, Change] = {
         "drop=phase == 0),) if caption",
     ),
     "control tokens that are not stripped": ("sft prompts", "text/conversation", "if shorter == text:", "if shorter != text:"),
-    "the form of lines where it is open": ("rl", "pipeline/lines", 'or configured == "messages" else', 'or configured != "messages" else'),
+    "the form of lines where it is open": (
+        "rl",
+        "extensions/lines/write",
+        'or configured == "messages" else',
+        'or configured != "messages" else',
+    ),
     "which scores contradict each other": (
         "schemas preference 1",
         "extensions/datasets/ultrafeedback",
@@ -421,7 +431,7 @@ PLANTS: Mapping[str, Change] = {
     ),
     "reasoning in a line": (
         "preference messages",
-        "pipeline/lines",
+        "extensions/lines/write",
         'Region(THINKING, message["reasoning_content"])',
         'Region(message["reasoning_content"], THINKING)',
     ),
@@ -445,7 +455,7 @@ PLANTS: Mapping[str, Change] = {
     "the folder of groups that are held out": ("rl steps", "extensions/rl/groups", "if holds_out(target", "if not holds_out(target"),
     "streams of no domain": (
         "schemas preference texts 0",
-        "pipeline/merging",
+        "extensions/lines/merging",
         "if parts and not with_file:\n            continue",
         "if parts and not with_file:\n            pass",
     ),
@@ -469,7 +479,7 @@ PLANTS: Mapping[str, Change] = {
     ),
     "streams without a record": (
         "rl steps",
-        "pipeline/merging",
+        "extensions/lines/merging",
         'if "/" in stem and not len(merged):',
         'if "/" in stem or not len(merged):',
     ),
@@ -479,10 +489,10 @@ PLANTS: Mapping[str, Change] = {
         "return Configured(name, action, lambda: step",
         "return Configured(action, name, lambda: step",
     ),
-    "empty calls in lines": ("rl", "pipeline/lines", "    if calls:\n        message", "    if not calls:\n        message"),
+    "empty calls in lines": ("rl", "extensions/lines/write", "    if calls:\n        message", "    if not calls:\n        message"),
     "weights in lines that say nothing": (
         "rl",
-        "pipeline/lines",
+        "extensions/lines/write",
         "if turn.role not in ANSWERS or set(weights) <= {1.0}:",
         "if not (turn.role not in ANSWERS or set(weights) <= {1.0}):",
     ),

@@ -16,11 +16,11 @@ from tokenizers import Tokenizer
 
 from prep_assets.config.models import TRAINED
 from prep_assets.extensions.leaks.search import PASSAGES, TEXTS
+from prep_assets.extensions.lines.proofs import Line
 from prep_assets.extensions.selftest import mutations as kit
 from prep_assets.graph.graph import CHECKS, EVERY
 from prep_assets.pipeline.asset import FromRows
 from prep_assets.pipeline.verdicts import VERDICTS
-from prep_assets.proofs.rows import Line
 from prep_assets.stores import table
 from prep_assets.stores.version_folders import Published
 from prep_assets_tests.graph.workspaces import TOKENIZER

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from prep_assets.proofs.rows import Line, check_lines, lines_verdict
+from prep_assets.extensions.lines.proofs import Line, check_lines, lines_verdict
 from prep_assets.proofs.verdict import Verdict, Worst
 
 # -- Lines against their rows: each difference, in the words of the verdict ---------------------------------------------------------------

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prep_assets.checks.of_merged import Merged
+from prep_assets.extensions.lines.merged import Merged
 from prep_assets.proofs import tables as module
 from prep_assets.proofs.tables import Copies, border_fault, check_copies, check_pieces, check_rows
 from prep_assets.proofs.verdict import Verdict, Worst

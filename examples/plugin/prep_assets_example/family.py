@@ -3,17 +3,16 @@
 from functools import partial
 from typing import ClassVar
 
-from prep_assets.checks import selection
-from prep_assets.checks.of_lines import LinesMatch
 from prep_assets.checks.of_stores import ACCOUNTING, INTEGRITY
 from prep_assets.checks.relations import derived
 from prep_assets.checks.selection import SELECTION
 from prep_assets.checks.sources_again import by_fields
 from prep_assets.config.family import Family
+from prep_assets.extensions.lines.checks import LinesMatch, rejected_lines
+from prep_assets.extensions.lines.write import write_lines
 from prep_assets.graph.raw import raw_asset
 from prep_assets.pipeline.asset import Asset, FromRows, LineOf, Stream
 from prep_assets.pipeline.examples import AnyExample, as_example
-from prep_assets.pipeline.lines import write_lines
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.samples import Sample
 from prep_assets.stores.table import LINES
@@ -53,7 +52,7 @@ GLOSSARY = Asset(
     options=("preprocessing",),
     checks=(INTEGRITY, ACCOUNTING, SELECTION, derived("source_match", "Every line is what its row says.", LinesMatch)),
     streams={"glossary": Stream(LINES, "glossary"), "glossary_test": Stream(LINES, "glossary_test", held_out=True)},
-    source=FromRows(Sample, selection.lines, by_fields, line=line),
+    source=FromRows(Sample, rejected_lines, by_fields, line=line),
     kind="json",
 )
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from prep_assets.checks import selection
-from prep_assets.checks.of_lines import LinesMatch
 from prep_assets.checks.of_stores import ACCOUNTING, INTEGRITY
 from prep_assets.checks.of_texts import SOURCE_TEXTS
 from prep_assets.checks.rejections import Oracle
@@ -17,12 +15,13 @@ from prep_assets.extensions.contrastive.config import Contrastive
 from prep_assets.extensions.contrastive.lines import contrast_line
 from prep_assets.extensions.contrastive.mutations import CONTRASTS, MATCH, MUTATIONS
 from prep_assets.extensions.contrastive.proofs.rows import check_contrasts, rejected_again
+from prep_assets.extensions.lines.checks import LinesMatch, rejected_lines
+from prep_assets.extensions.lines.proofs import check_lines
+from prep_assets.extensions.lines.write import write_lines
 from prep_assets.graph.optional import verdict_assets
 from prep_assets.graph.raw import raw_asset
 from prep_assets.pipeline.asset import PUBLISHED, Asset, Check, Corruptions, FromRows, Store, Stream, option_recipe
-from prep_assets.pipeline.lines import write_lines
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.proofs.rows import check_lines
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.samples import Contrast, Row
 from prep_assets.stores.table import LINES
@@ -89,7 +88,7 @@ Texts that are only to be embedded stand there with their ids.""",
     ),
     streams={TRAIN: Stream(LINES, TRAIN), TEST: Stream(LINES, TEST, held_out=True)},
     source=FromRows(
-        Contrast, selection.lines, by_fields, oracles={"contrast": _rejections}, line=contrast_line, lists=("positives", "negatives")
+        Contrast, rejected_lines, by_fields, oracles={"contrast": _rejections}, line=contrast_line, lists=("positives", "negatives")
     ),
     kind="json",
     columns=COLUMNS,

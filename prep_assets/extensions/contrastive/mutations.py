@@ -5,18 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from prep_assets.proofs.mutations import (
-    Change,
-    Mutation,
-    blank,
-    field,
-    half_as_long,
-    longer,
-    mutate_one,
-    of_next_line,
-    row_lost,
-    with_fields,
-)
+from prep_assets.extensions.lines.mutations import blank, field, half_as_long, longer, of_next_line, row_lost, with_fields
+from prep_assets.proofs.mutations import Change, Mutation, mutate_one
 
 MATCH, CONTRASTS = "source_match", "contrast_sanity"
 

@@ -14,11 +14,11 @@ import numpy as np
 from msgspec import Struct, structs
 
 from prep_assets.checks.of_conversations import conversations_of
-from prep_assets.checks.of_merged import merged_streams
 from prep_assets.errors import PrepAssetsError
 from prep_assets.extensions.blends.assets import training_streams
 from prep_assets.extensions.blends.store import BLEND, open_blend
 from prep_assets.extensions.explain.streams import RowName, row_names, sft_split
+from prep_assets.extensions.lines.merged import merged_streams
 from prep_assets.graph.graph import EVERY, lines_of, store_of, stream_table
 from prep_assets.pipeline.asset import FromParts, Store
 from prep_assets.pipeline.workspace import Workspace

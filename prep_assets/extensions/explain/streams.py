@@ -24,9 +24,9 @@ from prep_assets.extensions.exports.assets import Exporting, open_export_source
 from prep_assets.extensions.exports.compared import row_fault
 from prep_assets.extensions.exports.readable import Readable
 from prep_assets.extensions.exports.registry import reader
+from prep_assets.extensions.lines.write import strings_as_messages
 from prep_assets.graph.graph import EVERY, asset_named, lines_of, stream_table, streams
 from prep_assets.pipeline.asset import FromParts, Generated
-from prep_assets.pipeline.lines import strings_as_messages
 from prep_assets.pipeline.sources import domain_of, pinned, read_sources, router_of
 from prep_assets.pipeline.verdicts import QUALITY, found_of
 from prep_assets.pipeline.workspace import Workspace, build_command

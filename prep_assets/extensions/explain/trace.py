@@ -35,13 +35,13 @@ from prep_assets.extensions.explain.streams import (
     source_files,
     stream_of,
 )
+from prep_assets.extensions.lines.write import form_of
 from prep_assets.graph.graph import EVERY, family_of, holds, one_partition
 from prep_assets.graph.pretrain import fill_in_the_middle
 from prep_assets.pipeline.asset import FromLines, FromRows, Generated, Given, LineEncoder
 from prep_assets.pipeline.conversations import conversations_of
 from prep_assets.pipeline.documents import POLICY, MaskedDocuments
 from prep_assets.pipeline.examples import Item, converter
-from prep_assets.pipeline.lines import form_of
 from prep_assets.pipeline.sources import domain_of, read_sources
 from prep_assets.pipeline.tokens import BY_DOMAIN
 from prep_assets.pipeline.workspace import Workspace

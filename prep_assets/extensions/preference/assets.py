@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from functools import partial
 
-from prep_assets.checks import selection
 from prep_assets.checks.of_conversations import IDENTITY
-from prep_assets.checks.of_lines import LinesMatch
-from prep_assets.checks.of_merged import MERGED_LINES, MERGED_RECORDS
 from prep_assets.checks.of_stores import ACCOUNTING, INTEGRITY, token_rows
 from prep_assets.checks.of_texts import SOURCE_TEXTS
-from prep_assets.checks.rejections import of_form
 from prep_assets.checks.relations import derived
 from prep_assets.checks.selection import LINE_SELECTION, SELECTION
-from prep_assets.checks.sources_again import by_prompt
+from prep_assets.extensions.lines.checks import LinesMatch, by_prompt, of_form, rejected_lines
+from prep_assets.extensions.lines.merged import MERGED_LINES, MERGED_RECORDS
+from prep_assets.extensions.lines.merging import merged_asset
+from prep_assets.extensions.lines.tokens import tokenize_lines
+from prep_assets.extensions.lines.write import write_lines
 from prep_assets.extensions.preference.checks import MARGINS, Sides, equal_rewards, first_margins, rendered_pairs
 from prep_assets.extensions.preference.lines import LABELS, LEFT_OUT, TIED, is_tied, left_out, pair_line
 from prep_assets.extensions.preference.mutations import JUDGES, MARGIN_MUTATIONS, PAIR_MUTATIONS
 from prep_assets.extensions.preference.pairs import PairEncoder
 from prep_assets.extensions.preference.proofs.pairs import check_margins, check_pairs, claim
-from prep_assets.graph.optional import merged_asset, verdict_assets
+from prep_assets.graph.optional import verdict_assets
 from prep_assets.graph.raw import raw_asset
 from prep_assets.pipeline.asset import (
     MASKED_TOKEN_COLUMNS,
@@ -35,8 +35,6 @@ from prep_assets.pipeline.asset import (
     Store,
     Stream,
 )
-from prep_assets.pipeline.lines import write_lines
-from prep_assets.pipeline.tokens import tokenize_lines
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.samples import Pair
@@ -103,7 +101,7 @@ Answers with a label (KTO) go to `unpaired.jsonl` and `unpaired_test.jsonl`, lis
     streams=FILES,
     source=FromRows(
         Pair,
-        partial(selection.lines, claim=claim),
+        partial(rejected_lines, claim=claim),
         by_prompt,
         plain=True,
         line=pair_line,

@@ -10,12 +10,13 @@ import numpy as np
 from prep_assets.checks import of_conversations
 from prep_assets.checks.rejections import Oracle, Ruling, given_rows
 from prep_assets.checks.relations import first_compared, is_small, relation
-from prep_assets.checks.sources_again import StoredRows, require_current, streams_of
+from prep_assets.checks.sources_again import StoredRows, streams_of
+from prep_assets.extensions.lines.checks import require_current
+from prep_assets.extensions.lines.write import weighted
 from prep_assets.extensions.preference.config import Preference
 from prep_assets.extensions.preference.lines import pair_sample
 from prep_assets.extensions.preference.proofs.pairs import Margin, check_margins
 from prep_assets.pipeline.asset import Conversations, Store
-from prep_assets.pipeline.lines import weighted
 from prep_assets.proofs.chat_blocks import answers_derivation
 from prep_assets.proofs.mask import Truncation
 from prep_assets.proofs.plain_reading import PLAIN_PAIR, plain_turns

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from prep_assets.errors import Refused
+from prep_assets.extensions.lines.write import extra_columns, reject_fractions, sample_of, says_something, turns_of, weighted, written
 from prep_assets.extensions.preference.config import Preference
 from prep_assets.pipeline.asset import Contradiction, Line, LineOf, RowForm
 from prep_assets.pipeline.examples import AnyExample, as_example
-from prep_assets.pipeline.lines import extra_columns, reject_fractions, sample_of, says_something, turns_of, weighted, written
 from prep_assets.pipeline.media import reject_files
 from prep_assets.pipeline.sources import unrendered_reasoning
 from prep_assets.pipeline.workspace import Workspace

@@ -6,21 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from prep_assets.extensions.lines.mutations import LOST, blank, field, half_as_long, longer, of_next_line, row_lost, with_fields
+from prep_assets.extensions.lines.proofs import Line, check_lines
 from prep_assets.extensions.preference.proofs.pairs import Margin, check_pairs
-from prep_assets.proofs.mutations import (
-    LOST,
-    Change,
-    Mutation,
-    blank,
-    field,
-    half_as_long,
-    longer,
-    mutate_one,
-    of_next_line,
-    row_lost,
-    with_fields,
-)
-from prep_assets.proofs.rows import Line, check_lines
+from prep_assets.proofs.mutations import Change, Mutation, mutate_one
 from prep_assets.proofs.verdict import Verdict
 
 MATCH, SANITY, MARGINS = "source_match", "pair_sanity", "margins"

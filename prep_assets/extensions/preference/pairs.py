@@ -12,12 +12,12 @@ import numpy.typing as npt
 from prep_assets.config.mask import MaskPolicy
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import Refused
+from prep_assets.extensions.lines.tokens import answer_policy, reject_lines
 from prep_assets.extensions.preference.config import Preference
 from prep_assets.extensions.preference.lines import pair_sample, plain_sides
 from prep_assets.pipeline.conversations import in_order
 from prep_assets.pipeline.rendering import Proven, block_renderer
 from prep_assets.pipeline.sources import inline_reasoning
-from prep_assets.pipeline.tokens import answer_policy, reject_lines
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.derive import MaskOptions
 from prep_assets.stores.table import MARGIN, SIDES

@@ -8,24 +8,10 @@ from typing import Any
 
 from prep_assets.errors import Refused
 from prep_assets.samples import ASSISTANT, COMPLETION, PROMPT, USER, Pair, PlainChat, Row, Turn, changed, turn
-from prep_assets.schemas.fields import (
-    as_list,
-    as_mapping,
-    has_content,
-    value_at,
-    wrong_type,
-)
+from prep_assets.schemas.fields import as_list, as_mapping, has_content, value_at, wrong_type
 from prep_assets.schemas.reader import PlainPairs, plain_chats, plain_roles, reads_plain
 from prep_assets.schemas.registry import schema
-from prep_assets.schemas.turns import (
-    chat_format,
-    common_prompt,
-    content_of,
-    pair_of,
-    require_open_end,
-    turns_of,
-    with_system_of,
-)
+from prep_assets.schemas.turns import chat_format, common_prompt, content_of, pair_of, require_open_end, turns_of, with_system_of
 
 # Chats written as one text, with a mark before each turn.
 

@@ -7,16 +7,16 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from prep_assets.checks import selection
-from prep_assets.checks.of_lines import LinesMatch
-from prep_assets.checks.of_merged import MERGED_LINES, MERGED_RECORDS
 from prep_assets.checks.of_stores import ACCOUNTING, INTEGRITY, PLAIN_ROWS
 from prep_assets.checks.of_texts import SOURCE_TEXTS
-from prep_assets.checks.rejections import of_form
 from prep_assets.checks.relations import derived, first_compared
 from prep_assets.checks.selection import LINE_SELECTION, SELECTION
-from prep_assets.checks.sources_again import by_prompt
 from prep_assets.data.quarantine import Quarantine
+from prep_assets.extensions.lines.checks import LinesMatch, by_prompt, of_form, rejected_lines
+from prep_assets.extensions.lines.merged import MERGED_LINES, MERGED_RECORDS
+from prep_assets.extensions.lines.merging import merge_parts, merged_asset
+from prep_assets.extensions.lines.tokens import tokenize_lines
+from prep_assets.extensions.lines.write import write_lines
 from prep_assets.extensions.rl.checks import (
     GROUP_CHECKS,
     GROUP_ROWS,
@@ -36,7 +36,7 @@ from prep_assets.extensions.rl.mutations import GOLD, GROUP_CORRUPTIONS, JUDGES,
 from prep_assets.extensions.rl.prompts import GOLDS, PromptEncoder, prompt_line
 from prep_assets.extensions.rl.proofs.golds import check_prompts, claim
 from prep_assets.extensions.rl.schemas import arithmetic_rows, gold_as_json_number
-from prep_assets.graph.optional import merged_asset, verdict_assets
+from prep_assets.graph.optional import verdict_assets
 from prep_assets.graph.raw import raw_asset
 from prep_assets.pipeline.asset import (
     REASONING,
@@ -53,9 +53,6 @@ from prep_assets.pipeline.asset import (
     Stream,
     Target,
 )
-from prep_assets.pipeline.lines import write_lines
-from prep_assets.pipeline.merging import merge_parts
-from prep_assets.pipeline.tokens import tokenize_lines
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.samples import Group, Prompt
 from prep_assets.stores.groups import TEST as HELD_OUT
@@ -103,7 +100,7 @@ RL_PROMPTS_BY_DOMAIN = Asset(
     streams=FILES,
     source=FromRows(
         Prompt,
-        partial(selection.lines, claim=claim),
+        partial(rejected_lines, claim=claim),
         by_prompt,
         plain=True,
         line=prompt_line,

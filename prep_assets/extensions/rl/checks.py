@@ -14,13 +14,15 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from prep_assets.checks.of_conversations import IDENTITY, fresh_render
-from prep_assets.checks.of_lines import OfLines
 from prep_assets.checks.of_stores import ids_type
 from prep_assets.checks.rejections import read_as_said
 from prep_assets.checks.relations import Pairs, has_few_tokens, is_small, relation
 from prep_assets.checks.selection import as_built
-from prep_assets.checks.sources_again import StoredRows, domain_source, example_of, require_current
+from prep_assets.checks.sources_again import StoredRows, domain_source, example_of
 from prep_assets.errors import Refused, StoreError
+from prep_assets.extensions.lines.checks import OfLines, require_current
+from prep_assets.extensions.lines.proofs import Line, check_lines, lines_verdict
+from prep_assets.extensions.lines.write import sample_of, turns_of
 from prep_assets.extensions.rl.config import Rl
 from prep_assets.extensions.rl.groups import Tokenize, conversation_of, conversations
 from prep_assets.extensions.rl.prompts import prompt_row
@@ -51,12 +53,10 @@ from prep_assets.extensions.rl.proofs.groups import (
 from prep_assets.extensions.rl.proofs.questions import questions
 from prep_assets.pipeline.asset import Check, Conversations, FromLines, Reasons, Store
 from prep_assets.pipeline.examples import converter
-from prep_assets.pipeline.lines import sample_of, turns_of
 from prep_assets.pipeline.sources import domain_of
 from prep_assets.proofs.chat_blocks import PlainDerivation, answers_derivation
 from prep_assets.proofs.derive import MaskOptions
 from prep_assets.proofs.mask import UNWEIGHED, Conversation, IdentityProof, Left, MaskProof
-from prep_assets.proofs.rows import Line, check_lines, lines_verdict
 from prep_assets.proofs.second_reading import group_again, read_again, shown_by
 from prep_assets.proofs.tables import check_rows
 from prep_assets.proofs.verdict import Tally, Verdict, combined

@@ -16,14 +16,15 @@ from prep_assets.config.family import StorageFormat
 from prep_assets.config.mask import MaskPolicy
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import ConfigError, Refused
+from prep_assets.extensions.lines.tokens import answer_policy
+from prep_assets.extensions.lines.write import weighted
 from prep_assets.extensions.rl.config import Rl, group_domains
 from prep_assets.pipeline.asset import Given, Sequences, Shown, Target, holds_out, ids_dtype
 from prep_assets.pipeline.examples import Item, Source, asked_digest, held_out, passed_over
-from prep_assets.pipeline.lines import weighted
 from prep_assets.pipeline.media import reject_files
 from prep_assets.pipeline.rendering import Proven
 from prep_assets.pipeline.sources import inline_reasoning
-from prep_assets.pipeline.tokens import add, answer_policy
+from prep_assets.pipeline.tokens import add
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.samples import ASSISTANT, COMPLETION, TEXT, USER, Group, Region, Sample, Turn, changed
 from prep_assets.schemas.registry import schema_named, schemas

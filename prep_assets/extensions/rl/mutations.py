@@ -12,30 +12,11 @@ from typing import Any
 import numpy as np
 
 from prep_assets.array_types import Array
+from prep_assets.extensions.lines.mutations import LOST, field, half_as_long, longer, of_next_line, row_lost
+from prep_assets.extensions.lines.proofs import Line, check_lines
 from prep_assets.extensions.rl.proofs.golds import Gold, check_golds, check_prompts
-from prep_assets.extensions.rl.proofs.groups import (
-    Rollout,
-    RunRow,
-    Runs,
-    Stepwise,
-    check_rewards,
-    check_runs,
-    check_sampled,
-    check_steps,
-)
-from prep_assets.proofs.mutations import (
-    LOST,
-    Change,
-    Mutation,
-    field,
-    half_as_long,
-    longer,
-    mutate_alone,
-    mutate_field,
-    of_next_line,
-    row_lost,
-)
-from prep_assets.proofs.rows import Line, check_lines
+from prep_assets.extensions.rl.proofs.groups import Rollout, RunRow, Runs, Stepwise, check_rewards, check_runs, check_sampled, check_steps
+from prep_assets.proofs.mutations import Change, Mutation, mutate_alone, mutate_field
 from prep_assets.proofs.verdict import Verdict
 
 MATCH, GOLD, SANITY = "source_match", "gold_answers", "prompt_sanity"

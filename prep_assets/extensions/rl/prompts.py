@@ -13,14 +13,14 @@ import numpy as np
 from prep_assets.config.mask import MaskPolicy
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import Refused
+from prep_assets.extensions.lines.tokens import reject_lines
+from prep_assets.extensions.lines.write import extra_columns, sample_of, says_something, turns_of, written
 from prep_assets.extensions.rl.config import Rl
 from prep_assets.extensions.rl.schemas import gold_as_json_number, number_text
 from prep_assets.pipeline.asset import Contradiction, Line, LineOf, RowForm
 from prep_assets.pipeline.examples import AnyExample, as_example
-from prep_assets.pipeline.lines import extra_columns, sample_of, says_something, turns_of, written
 from prep_assets.pipeline.media import reject_files
 from prep_assets.pipeline.sources import inline_reasoning, unrendered_reasoning
-from prep_assets.pipeline.tokens import reject_lines
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.samples import USER, Prompt
 from prep_assets.text.encode import Encoder

@@ -16,14 +16,7 @@ from prep_assets.extensions.rl.verifiers import BAD, CODE, FORMS, OTHER_LANGUAGE
 from prep_assets.samples import ASSISTANT, SYSTEM, USER, Group, Prompt, Row, Sampled, Turn, changed, turn
 from prep_assets.schemas.fields import as_integer, as_list, as_number, as_text, needed, text_of, value_at, whole, wrong_type
 from prep_assets.schemas.registry import Convert, schema
-from prep_assets.schemas.turns import (
-    ChatFormat,
-    offered,
-    require_answer,
-    require_json,
-    require_open_end,
-    with_system_of,
-)
+from prep_assets.schemas.turns import ChatFormat, offered, require_answer, require_json, require_open_end, with_system_of
 from prep_assets.stores.files import loads
 
 T = TypeVar("T")

@@ -13,13 +13,7 @@ from msgspec import structs
 
 from prep_assets.array_types import Array
 from prep_assets.proofs.mask import Conversation
-from prep_assets.proofs.mutations import (
-    Change,
-    Mutation,
-    mutate_alone,
-    mutate_field,
-    mutate_one,
-)
+from prep_assets.proofs.mutations import Change, Mutation, mutate_alone, mutate_field, mutate_one
 from prep_assets.proofs.selection import DUPLICATE, FILTERED, UNREADABLE, Selected
 from prep_assets.proofs.source_texts import TEXT, Said
 from prep_assets.stores.images import Image

@@ -18,11 +18,7 @@ from prep_assets.checks.of_texts import SOURCE_TEXTS, SourceTexts
 from prep_assets.checks.relations import results_of_rows
 from prep_assets.checks.selection import Selection
 from prep_assets.errors import ConfigError
-from prep_assets.extensions.selftest.mutations import (
-    SELECTION_MUTATIONS,
-    TEXT_MUTATIONS,
-    StoredRows,
-)
+from prep_assets.extensions.selftest.mutations import SELECTION_MUTATIONS, TEXT_MUTATIONS, StoredRows
 from prep_assets.extensions.selftest.tables import merged_trials, packed_trials
 from prep_assets.extensions.selftest.trials import (
     ROWS,

@@ -11,8 +11,8 @@ import numpy as np
 from msgspec import structs
 
 from prep_assets.array_types import Array
-from prep_assets.checks.of_merged import merged_streams
 from prep_assets.checks.of_packed import mixture_of
+from prep_assets.extensions.lines.merged import merged_streams
 from prep_assets.extensions.selftest.mutations import MASK, NAME
 from prep_assets.extensions.selftest.mutations import ROWS as INTEGRITY
 from prep_assets.extensions.selftest.trials import Judge, Trial, clean, trials_of, tried

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prep_assets.extensions.lines.write import Claims
 from prep_assets.extensions.rl.prompts import GOLDS
 from prep_assets.extensions.rl.proofs.golds import (
     CONVERTED,
@@ -27,7 +28,6 @@ from prep_assets.extensions.rl.proofs.golds import (
 from prep_assets.extensions.rl.proofs.questions import questions
 from prep_assets.extensions.rl.schemas import LEVELS, arithmetic_rows
 from prep_assets.graph.graph import CHECKS, run_check
-from prep_assets.pipeline.lines import Claims
 from prep_assets_tests.graph.workspaces import build, domain, minimal, resealed, workspace_in
 
 

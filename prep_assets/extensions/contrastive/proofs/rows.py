@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from prep_assets.proofs.rows import Rows, judged
+from prep_assets.extensions.lines.proofs import Rows, judged
 from prep_assets.proofs.source_texts import Said
 from prep_assets.proofs.verdict import Verdict, Worst, shown, some_fail
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from prep_assets.proofs.rows import ON_BOTH_SIDES, Rows, about, contradicted, judged
+from prep_assets.extensions.lines.proofs import ON_BOTH_SIDES, Rows, about, contradicted, judged
 from prep_assets.proofs.verdict import AS_FLOAT32, Rule, Verdict, Worst, shown, some_fail
 from prep_assets.stores.files import Digests
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from prep_assets.proofs.rows import Rows, about, contradicted
+from prep_assets.extensions.lines.proofs import Rows, about, contradicted
 from prep_assets.proofs.verdict import Numbers, Rule, Verdict, Worst, shown, some_fail
 from prep_assets.stores.files import Digests
 

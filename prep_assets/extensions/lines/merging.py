@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from prep_assets.array_types import Ints
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import ConfigError, StoreError
-from prep_assets.pipeline.asset import FromParts, Target
-from prep_assets.pipeline.lines import UNTEMPLATED, form_of, strings_as_messages
+from prep_assets.extensions.lines.write import UNTEMPLATED, form_of, strings_as_messages
+from prep_assets.pipeline.asset import Asset, FromParts, FromRows, Target
 from prep_assets.pipeline.tokens import add, by_domain, writers_of
 from prep_assets.stores.arrays import argsort, compress, equals, fill_column, numbers, stretches, take, zeros
 from prep_assets.stores.published import Draft
@@ -137,3 +138,23 @@ def _records(merged: Table, lines: Mapping[str, Table], tokens: Mapping[str, Tab
             numbered[row], stream_of[row] = record[line[part]], number
     row = compress(fill_column(len(merged), lambda part: numbered[part] > 0, bool))
     return fill_column(len(row), lambda part: stream_of[row[part]]), fill_column(len(row), lambda part: numbered[row[part]] - 1), row
+
+
+def merged_asset(part: Asset, description: str, *, promises: tuple[str, ...] = (), **attributes: Any) -> Asset:
+    """The asset that merges the stores of all domains of ``<name>_by_domain`` into one store of the same streams and columns.
+
+    Args:
+        promises: what holds of what `merge_parts` writes.
+        attributes: what else is not as in `part`.
+    """
+    counts = (*part.source.counts, *part.source.uncounted) if isinstance(part.source, FromRows) else ()
+    merged = {
+        "name": part.name.removesuffix("_by_domain"),
+        "description": description,
+        "write": merge_parts,
+        "promises": promises,
+        "inputs": (("domains", part),),
+        "partitioned": False,
+        "source": FromParts((part.name,), counts=counts),
+    }
+    return replace(part, **{**merged, **attributes})

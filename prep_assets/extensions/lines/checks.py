@@ -1,30 +1,29 @@
-"""Checks of JSONL stores against their rows, and of merged stores against the stores of the domains."""
+"""Checks of JSONL stores against their rows."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import suppress
+from functools import lru_cache
 from itertools import groupby, zip_longest
 from operator import itemgetter
 from typing import Any
 
 from prep_assets.checks.of_stores import refusals_of
-from prep_assets.checks.relations import Compares, Derivation, Judge, is_small
-from prep_assets.checks.selection import line_of
-from prep_assets.checks.sources_again import StoredRows, domain_source, reading_of, stored_rows, streams_of
+from prep_assets.checks.rejections import Oracle
+from prep_assets.checks.relations import Compares, Derivation, Judge, blocks_of, is_small
+from prep_assets.checks.selection import one_by_one
+from prep_assets.checks.sources_again import STRING_ROLES, StoredRows, domain_source, prompt_json, reading_of, stored_rows, streams_of
+from prep_assets.data.files import record_id
 from prep_assets.data.quarantine import Refusal
 from prep_assets.errors import Refused, StoreError
-from prep_assets.pipeline.asset import Store
-from prep_assets.pipeline.examples import converter
-from prep_assets.pipeline.lines import form_of
-from prep_assets.proofs.rows import (
-    Line,
-    check_lines,
-    fits_strings,
-    lines_verdict,
-)
+from prep_assets.extensions.lines.proofs import Line, check_lines, fits_strings, lines_verdict
+from prep_assets.extensions.lines.write import form_of
+from prep_assets.pipeline.asset import Content, FromLines, FromRows, LineOf, Reasons, Store
+from prep_assets.pipeline.examples import Item, Source, converter
 from prep_assets.proofs.verdict import Rule, Tally, Verdict, Worst
-from prep_assets.samples import Row
+from prep_assets.samples import Group, Pair, Prompt, Record, Row, Sample
 from prep_assets.schemas.reader import apply
 from prep_assets.stores.table import Table
 
@@ -130,3 +129,100 @@ class LinesMatch(OfLines):
         """Yield the lines of the store."""
         found = ((self.pairs(file), stored_rows(self.store, file)) for file in self.files)
         return (line for lines, joined in found for rows in joined for line in lines(rows))
+
+
+# Rejected rows, judged again, and which side of the split rows are on.
+
+Claim = Callable[[Mapping[str, Any]], tuple[str, str] | None]
+"""A line → what it is about, and what it says of that; `None` where it says nothing that another line could contradict."""
+
+
+def rejected_lines(store: Store, *, claim: Claim = lambda row: None) -> Reasons:
+    """Return a function that judges the rejected rows of a store of lines again."""
+    form, line, convert = form_of(store.directory), line_of(store), refused_rows_of(store)
+    assert isinstance(store.asset.source, FromRows)
+    contradiction = store.asset.source.contradiction
+
+    def rows_of(item: Item) -> Sequence[Mapping[str, Any]]:
+        made = line(item.content)[1](form)
+        return made if isinstance(made, list) else [made]
+
+    @lru_cache(64)
+    def values(reason: str) -> Mapping[str, Set[str]]:
+        """What the rows that are rejected for a contradiction say, by what they are about."""
+        found = dict[str, set[str]]()
+        for item in convert(reason):
+            with suppress(Refused):
+                for about, value in filter(None, map(claim, rows_of(item))):
+                    found.setdefault(about, set()).add(value)
+        return found
+
+    def judge(item: Item) -> None:
+        for row in rows_of(item):
+            if contradiction is None or (said := claim(row)) is None:
+                continue
+            rejection = contradiction.rejection(row)
+            if len(values(f"{rejection.stage}/{rejection.reason}").get(said[0], ())) > 1:
+                raise rejection
+
+    return one_by_one(judge)
+
+
+def refused_rows_of(store: Store) -> Callable[[str], Iterator[Item]]:
+    """Return a function that yields the rows of a domain that are rejected for one reason, read again."""
+    source = store.asset.source
+    assert isinstance(source, FromRows)
+    gives, origin = source.gives, domain_source(store)
+
+    def items(reason: str) -> Iterator[Item]:
+        rejected = {line.id for line in refusals_of(store) if f"{line.stage}/{line.reason}" == reason}
+        reader = Source.of(store.workspace, type(store.family), store.partition, gives=gives).reading().reader
+        for block in blocks_of(store) if rejected else ():
+            for row, payload in zip(block.rows, block.payloads, strict=True):
+                if payload is None or record_id(origin.files[block.file], row) not in rejected:
+                    continue
+                [example] = reader.rows([payload])
+                if not isinstance(example, Refused):
+                    yield Item(origin.files[block.file], Record(block.file, row, dict(payload)), example)
+
+    return items
+
+
+def line_of(store: Store) -> LineOf:
+    """Return what makes lines of the examples of a store."""
+    source = store.asset.source
+    assert isinstance(source, FromRows) and source.line is not None
+    return source.line(store.workspace)
+
+
+def of_form(store: Store) -> Oracle:
+    """Whether a line could hold a row: where the form is open, messages hold what no string holds."""
+    is_open = store.family.of_some("form") == "auto"
+    return lambda reason, row: "messages can hold what no string holds, and the form is open" if is_open else None
+
+
+def by_prompt(store: Store) -> Content:
+    """Split by the prompt of a row's example."""
+    source = domain_source(store)
+    convert = converter(source.domain, source.gives)
+
+    def prompt(payload: Mapping[str, Any]) -> bytes:
+        example = apply(convert, payload)
+        assert isinstance(example, Group | Prompt | Pair | Sample)
+        turns = example.turns[:-1] if isinstance(example, Sample) else example.prompt
+        messages = [{"role": turn.role, "content": turn.text} for turn in turns]
+        return prompt_json(messages[0]["content"] if len(turns) == 1 and turns[0].role in STRING_ROLES else messages)
+
+    return prompt
+
+
+def require_current(store: Store, key: str) -> None:
+    """Check that the upstream store has not changed since; `key`: of its content hash in the recipe.
+
+    Raises:
+        StoreError: it was rebuilt since.
+    """
+    source = store.asset.source
+    assert isinstance(source, FromLines)
+    for asset, _ in source.files.values():
+        store.above(asset, store.partition, store.recipe[key])
