@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain, pairwise
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -34,9 +34,7 @@ from prep_assets.stores.manifest import Manifest, build_key, differences
 from prep_assets.stores.published import Draft, Place
 from prep_assets.stores.table import TOKENS, Schema, Table, open_stream, open_table, stream_names
 from prep_assets.stores.version_folders import Published
-from prep_assets.text.agreement import ComparedEngine
 from prep_assets.text.encode import Encoder
-from prep_assets.text.engines import RoutedEngine
 from prep_assets.text.spans import Rendered
 from prep_assets.text.vocabulary import Vocabulary
 
@@ -859,37 +857,3 @@ def open_streams(asset: Asset, published: Published) -> dict[str, Table]:
 #
 # `RoutedEngine` sends a document to the reference by its characters alone, so the counts depend neither on block sizes nor on workers, and can be taken from an
 # existing store. They do depend on the versions of both engines, which differ between machines: no manifest holds them, they are counted on demand.
-
-
-def by_engine(store: Store, most: int) -> dict[str, int]:
-    """Engine → number of documents; empty for stores without token streams, or with more than `most` tokens."""
-    streams = list(store.streams().values()) if store.holds(TOKENS) else []
-    documents = sum(map(len, streams))
-    if not documents or sum(len(stream.columns["tokens"].values) for stream in streams) > most:
-        return {}
-    engines = store.workspace.engines(store.family)
-    # text after a control token has its own engine if the tokenizer adds a space only at the start of documents
-    engines_in_use = [
-        engine.engine if isinstance(engine, ComparedEngine) else engine for engine in dict.fromkeys((engines.first, engines.rest))
-    ]
-    routed_engines = [engine for engine in engines_in_use if isinstance(engine, RoutedEngine)]
-    if len(routed_engines) < len(engines_in_use):
-        return {engines.reference.name: documents}
-    blocks = (texts for stream in streams for texts in _texts(stream, store.vocabulary))
-    for_reference = sum(int(np.any([engine.for_reference(texts) for engine in routed_engines], axis=0).sum()) for texts in blocks)
-    return {engines.first.name: documents - for_reference, engines.reference.name: for_reference}
-
-
-def _texts(stream: Table, vocabulary: Vocabulary) -> Iterator[list[str]]:
-    """The texts of a stream's documents, with a line feed for every control token."""
-    import pyarrow as pa
-
-    control = set(vocabulary.control.values())
-    table = pa.array(
-        [b"\n" if number in control else token_bytes for number, token_bytes in enumerate(vocabulary.token_bytes or ())], pa.large_binary()
-    )
-    for block in stream.blocks(1 << 20) or ():
-        decoded = table.take(pa.array(block.ids.astype(np.int64)))
-        bounds, data = np.frombuffer(decoded.buffers()[1], np.int64), bytes(decoded.buffers()[2] or b"")
-        ends = bounds[block.ends].tolist()
-        yield [data[start:end].decode("utf-8", "ignore") for start, end in pairwise([0, *ends])]

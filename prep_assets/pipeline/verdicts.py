@@ -22,11 +22,6 @@ FOUND = "found"
 """The column of what steps found of an example that note or block: ``step/reason (action): detail``."""
 
 
-def is_quality(asset: str) -> bool:
-    """Whether an asset keeps the verdicts of quality steps."""
-    return asset.endswith(f"_{QUALITY}")
-
-
 class Dropped(Struct, frozen=True):
     """The rows of a domain that verdicts drop.
 
@@ -74,26 +69,6 @@ def _dropped(published: Published, stage: str) -> Iterator[tuple[tuple[int, int]
     table = table.filter(pc.is_valid(table["dropped"]))
     for file, row, reason, detail in zip(*(column.to_pylist() for column in table.columns), strict=True):
         yield (file, row), (stage, reason, renumbered(detail, 1) if stage == LEAKS else detail)
-
-
-def found_of(published: Published) -> Iterator[tuple[tuple[int, int], str, str, str]]:
-    """File and row, stage, reason and detail of everything that the quality steps of a store found, in the order of the sources."""
-    table = read_verdicts(published)
-    for verdict in table.select([name for name in ("file", "row", "dropped", "detail", FOUND) if name in table.column_names]).to_pylist():
-        at = verdict["file"], verdict["row"]
-        if verdict["dropped"] is not None:
-            yield at, QUALITY, verdict["dropped"], verdict["detail"]
-        for found in verdict.get(FOUND, ()):
-            step, _, rest = found.partition("/")
-            reason, _, detail = rest.partition(": ")
-            yield at, step, reason, detail
-
-
-def first_found(published: Published) -> int:
-    """The number of the first verdict that found anything; 0 without one."""
-    table = read_verdicts(published)
-    columns = [table[name].to_pylist() for name in ("dropped", FOUND) if name in table.column_names]
-    return next((number for number, found in enumerate(zip(*columns, strict=True)) if any(found)), 0)
 
 
 def read_verdicts(published: Published, columns: Sequence[str] | None = None) -> Any:

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from msgspec import Struct
 
 from prep_assets.array_types import Ints
 from prep_assets.proofs.verdict import Verdict, Worst, fails
@@ -25,7 +24,7 @@ _OF_TOKENS: tuple[Role, ...] = ("weight", "attention")
 # Values of one table against those of others.
 
 
-def _gather(arrays: Sequence[Any], number: Ints, starts: Ints, ends: Ints) -> Array:
+def gather(arrays: Sequence[Any], number: Ints, starts: Ints, ends: Ints) -> Array:
     """Read stretches of several arrays, end to end; adjacent ones at once."""
     begins = np.ones(len(number), bool)
     begins[1:] = (number[1:] != number[:-1]) | (starts[1:] != ends[:-1])
@@ -33,13 +32,13 @@ def _gather(arrays: Sequence[Any], number: Ints, starts: Ints, ends: Ints) -> Ar
     return np.concatenate([arrays[0][:0], *(np.asarray(arrays[each][start:end]) for each, start, end in spans)])
 
 
-def _first_difference(stored: Array, expected: Array) -> int | None:
+def first_difference(stored: Array, expected: Array) -> int | None:
     """The first place at which arrays differ; NaN equals NaN."""
     wrong = (stored != expected) & ((stored == stored) | (expected == expected))
     return int(wrong.argmax()) if wrong.any() else None
 
 
-def _column(table: Table, name: str) -> Ragged:
+def column_of(table: Table, name: str) -> Ragged:
     """A column; one that the table lacks says the same of every record or token: no margin, attended."""
     if name in table.columns:
         return table.columns[name]
@@ -49,7 +48,7 @@ def _column(table: Table, name: str) -> Ragged:
     return Ragged(np.broadcast_to(np.uint8(1), int(ends[-1]) if len(ends) else 0), ends)
 
 
-def _spans(columns: Sequence[Ragged], number: Ints, record: Ints) -> tuple[Ints, Ints]:
+def spans_of(columns: Sequence[Ragged], number: Ints, record: Ints) -> tuple[Ints, Ints]:
     """Where records of several columns begin and end."""
     starts, ends = np.zeros_like(record), np.zeros_like(record)
     for each, column in enumerate(columns):
@@ -57,90 +56,6 @@ def _spans(columns: Sequence[Ragged], number: Ints, record: Ints) -> tuple[Ints,
         chosen = record[own]
         starts[own], ends[own] = np.where(chosen > 0, column.ends[chosen - 1], 0), column.ends[chosen]
     return starts, ends
-
-
-# Merged tables: the records of other tables, in an order.
-
-
-class Copies(Struct, frozen=True):
-    """The records that a merged table must hold, in order: int64[n] each.
-
-    Attributes:
-        part, record: number of the table that has it, and of the record there.
-        file, row: of the record in the index of the merged table; `domain`: of each, `None` where the index does not say it.
-    """
-
-    part: Ints
-    record: Ints
-    file: Ints
-    row: Ints
-    domain: Ints | None = None
-
-
-def check_copies(name: str, table: Table, parts: Sequence[Table], copies: Copies) -> Verdict:
-    """Compare every record of a table with the one that it must be, column by column.
-
-    Args:
-        name: of the stream or file.
-        parts: the tables that it was made from.
-    """
-    noun, first, of_lines = "record", next(iter(table.columns.values())), bool(table.has("json"))
-    numbers = {"records_checked": len(table), "tokens_checked": int(first.ends[-1]) if len(table) else 0}
-    if of_lines:
-        noun, numbers = "line", {"lines_checked": len(table)}
-    if len(table) != len(copies.record):
-        return fails(name, f"it has {len(table):,} {noun}s, and must have {len(copies.record):,}", numbers)
-    fault = next(filter(None, (_origin_fault(table, copies, column) for column in ("domain", "file", "row"))), None)
-    keys = sorted({*table.columns} - {MARGIN})
-    if fault is None and any(sorted({*part.columns} - {MARGIN}) != keys for part in parts):
-        return fails(name, f"it has {keys}, its parts have {[sorted(part.columns) for part in parts]}", numbers)
-    if any(MARGIN in each.columns for each in (table, *parts)):
-        keys.append(MARGIN)
-    columns = {key: (_column(table, key), [_column(part, key) for part in parts]) for key in keys}
-    for records in batches(first.ends, BLOCK) if fault is None else ():
-        faults = (_copy_fault(key, *columns[key], records, copies) for key in keys)
-        if fault := min(filter(None, faults), key=lambda fault: fault[0], default=None):
-            break
-    if fault is not None:
-        return fails(f"{name} {noun} {fault[0] + of_lines:,}", fault[1], numbers)
-    return Verdict(True, f"{len(table):,} {noun}s of {name} are those of their domains{', in their order' if of_lines else ''}", numbers)
-
-
-def _origin_fault(table: Table, copies: Copies, column: str) -> tuple[int, str] | None:
-    """The first record whose index says another domain, file or row."""
-    stored, needed = getattr(table.origins, column), getattr(copies, column)
-    for part in stretches(len(table)) if needed is not None else ():
-        wrong = np.flatnonzero(np.asarray(stored[part]) != needed[part])
-        if len(wrong):
-            at = part.start + int(wrong[0])
-            return at, f"has the {column} {int(stored[at]):,}, and must have {int(needed[at]):,}"
-    return None
-
-
-def _copy_fault(key: str, column: Ragged, parts: Sequence[Ragged], records: slice, copies: Copies) -> tuple[int, str] | None:
-    """The first of some records that has other values of a column than its part."""
-    number, starts, ends = copies.part[records], column.starts_of(records), column.ends[records]
-    begins, stops = _spans(parts, number, copies.record[records])
-    unequal = np.flatnonzero(ends - starts != stops - begins)
-    count = int(unequal[0]) if len(unequal) else len(number)
-    stored = _gather([column.values], np.zeros_like(number[:count]), starts[:count], ends[:count])
-    expected = _gather([part.values for part in parts], number[:count], begins[:count], stops[:count])
-    if (place := _first_difference(stored, expected)) is not None:
-        at = int(np.searchsorted(ends[:count] - starts[0], place, "right"))
-        if key == "line":
-            return records.start + at, f"is not as its domain has it: {_bytes(column, records.start + at)!r}"
-        within = place - int(starts[at] - starts[0])
-        return records.start + at, f"{key} differs from its part at place {within:,}: {stored[place]}, there {expected[place]}"
-    if count == len(number):
-        return None
-    what = f"has {int(ends[count] - starts[count]):,} {key}, its part has {int(stops[count] - begins[count]):,}"
-    if key == "line":
-        what = f"is not as its domain has it: {_bytes(column, records.start + count)!r}"
-    return records.start + count, what
-
-
-def _bytes(column: Ragged, line: int) -> bytes:
-    return column.arrays(line)[0].tobytes()[:200]
 
 
 # Packed tables: every piece is those tokens of its record, with their loss mask and attention.
@@ -173,7 +88,7 @@ def _piece_fault(packed: Table, pieces: slice, parts: Sequence[Table]) -> tuple[
     names, width = packed.pieces.domains, packed.width
     known = (source >= 0) & (source < len(parts))
     exists = known & (record >= 0) & (record < np.array([len(part) for part in parts])[np.where(known, source, 0)])
-    begin, end = _spans([part.columns["tokens"] for part in parts], np.where(exists, source, -1), record)
+    begin, end = spans_of([part.columns["tokens"] for part in parts], np.where(exists, source, -1), record)
     whole = exists & (start >= 0) & (begin + start + length <= end)
     sound = whole & (offset >= 0) & (length > 0) & (offset + length <= width)
     count = len(sound) if sound.all() else int(sound.argmin())
@@ -182,9 +97,9 @@ def _piece_fault(packed: Table, pieces: slice, parts: Sequence[Table]) -> tuple[
     for key in ("tokens", "loss_mask", ATTENTION) if count else ():
         if not any(key in table.columns for table in (packed, *parts)):
             continue
-        stored = _gather([_column(packed, key).values], np.zeros_like(number), at, at + size)
-        expected = _gather([_column(part, key).values for part in parts], number, low, low + size)
-        if (wrong := _first_difference(stored, expected)) is not None:
+        stored = gather([column_of(packed, key).values], np.zeros_like(number), at, at + size)
+        expected = gather([column_of(part, key).values for part in parts], number, low, low + size)
+        if (wrong := first_difference(stored, expected)) is not None:
             ends = np.cumsum(size)
             piece = int(np.searchsorted(ends, wrong, "right"))
             place = int(offset[piece] + wrong - (ends[piece] - size[piece]))
@@ -340,7 +255,7 @@ def check_positions(positions: Any, table: Table) -> Verdict:
         lengths, wanted = length[pieces], np.zeros(stop - first, np.int64)
         counted = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         wanted[np.repeat(row[pieces] * table.width + offset[pieces] - first, lengths) + counted] = counted
-        if (at := _first_difference(block, wanted)) is not None:
+        if (at := first_difference(block, wanted)) is not None:
             row, place = divmod(first + at, table.width)
             what = f"position id {int(block[at])} at place {place}, its piece begins {int(wanted[at])} before"
             return Verdict(False, f"row {row:,}: {what}", {"positions": block.size}, Worst(f"row {row:,}", what))

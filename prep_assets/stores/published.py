@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from prep_assets.errors import ConfigError, StoreError, nearest
+from prep_assets.errors import StoreError
 from prep_assets.stores.files import removed_on_failure, sync_folders
 from prep_assets.stores.h5 import h5_layout
 from prep_assets.stores.manifest import MANIFEST, Manifest, Result, label_of
@@ -359,26 +359,6 @@ def versions(place: Place) -> list[Published]:
             with suppress(StoreError):  # skip damaged versions
                 readable.append(backend.published(version))
     return sorted(readable, key=lambda store: (-backend.written(store.version), store.version))
-
-
-def version_named(place: Place, name: str) -> Published:
-    """Return the version of a name: ``draft``, ``candidate``, ``current``, or a prefix of a folder's name or of a build key.
-
-    Raises:
-        ConfigError: no version matches, or several do; the message lists all versions.
-    """
-    lookup = {"draft": place.draft, "candidate": place.candidate, "current": place.current}.get(name)
-    if lookup is not None:
-        if (published := lookup()) is None:
-            raise ConfigError(f"{place.label} has no {name}")
-        return published
-    all_versions = versions(place)
-    matches = [store for store in all_versions if store.version.startswith(name) or store.manifest.build_key.startswith(name)]
-    if len(matches) == 1:
-        return matches[0]
-    known = [store.version for store in all_versions]
-    problem = f"several versions that begin with {name!r}." if matches else f"no version {name!r}{nearest(name, known) or '.'}"
-    raise ConfigError(f"{place.label} has {problem} There are: {', '.join(known) or 'none'}")
 
 
 def version_with(place: Place, content: str | None) -> Published | None:

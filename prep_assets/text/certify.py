@@ -95,7 +95,6 @@ def findings(template: ChatTemplate, vocabulary: Vocabulary) -> Iterator[str]:
 # How a template renders each kind of chat, and which tokens end its answers and tool calls.
 
 RIGHT = "right"
-STOPS = ("last answer", "tool call", "earlier answer")
 
 
 def kinds(template: ChatTemplate) -> tuple[dict[str, str], dict[str, str]]:
@@ -114,7 +113,7 @@ def kinds(template: ChatTemplate) -> tuple[dict[str, str], dict[str, str]]:
         unstopped_turns = [span.turn for span in rendered.spans if span.role == ASSISTANT and span.turn not in stopped_turns]
         unstopped = f"no_stop_token: no control token ends turn {unstopped_turns[0]}" if unstopped_turns else ""
         chats[kind] = unstopped or _unserved_prompt(template, sample, rendered) or RIGHT
-        for kind_of_turn, text, _ in _stopped_answers(rendered):
+        for kind_of_turn, text, _ in stopped_answers(rendered):
             stops[kind_of_turn].add(text)
     return chats, {kind_of_turn: " or ".join(sorted(texts)) for kind_of_turn, texts in stops.items() if texts}
 
@@ -137,29 +136,6 @@ def unserved(template: ChatTemplate) -> bool:
     return any(True for sample, rendered in renders for _ in unserved_prompts(sample, rendered, template, MaskPolicy()))
 
 
-def generation_stops(template: ChatTemplate) -> tuple[str, ...]:
-    """The control tokens at which a model trained on the template has to stop: those that end answers and tool calls in renders of the probes,
-    those of a last answer first.
-
-    A token that also occurs inside generated text is not a stop: gpt-oss ends earlier answers and reasoning with ``<|end|>``, so a model that
-    stopped there would never answer.
-    """
-    kind_of_stop: dict[str, str] = {}
-    inner_tokens: set[str] = set()
-    for sample in PROBES.values():
-        rendered = try_render(template, sample)
-        for kind, text, generated in () if isinstance(rendered, Refused) else _stopped_answers(rendered):
-            token = template.first_control(text.lstrip())  # generation stops at the first token
-            kind_of_stop[token] = min(kind, kind_of_stop.get(token, kind), key=STOPS.index)
-            inner_tokens.update(token for token in template.control if token in generated)
-    return tuple(
-        sorted(
-            (token for token in kind_of_stop if token and token not in inner_tokens),
-            key=lambda token: (STOPS.index(kind_of_stop[token]), token),
-        )
-    )
-
-
 def try_render(template: ChatTemplate, sample: Sample, *, prompt: bool = False) -> Rendered | Refused:
     """Return the render of a chat, or why the template refuses it."""
     try:
@@ -168,7 +144,7 @@ def try_render(template: ChatTemplate, sample: Sample, *, prompt: bool = False) 
         return rejection.with_traceback(None)  # else it holds what the frames hold, itself among it
 
 
-def _stopped_answers(rendered: Rendered) -> Iterator[tuple[str, str, str]]:
+def stopped_answers(rendered: Rendered) -> Iterator[tuple[str, str, str]]:
     """For each assistant's turn with a stop: the kind of stop, its text, and the text generated before it."""
     last = max(span.turn for span in rendered.spans)
     for stop in rendered.stops:
@@ -245,7 +221,7 @@ def policy_faults(template: ChatTemplate, *, train_on_eos: str, train_headers: b
         return [f"template {template.name} cannot render a plain question and answer with the span of each: {short}"]
     faults = []
     renders = (rendered for sample in PROBES.values() if isinstance(rendered := try_render(template, sample), Rendered))
-    if train_on_eos != "none" and not any(True for rendered in renders for _ in _stopped_answers(rendered)):
+    if train_on_eos != "none" and not any(True for rendered in renders for _ in stopped_answers(rendered)):
         faults.append(
             f"train_on_eos is {train_on_eos!r}, but template {template.name} ends an assistant's turn with no control token of this "
             "tokenizer, so that the model would never learn to stop. Use a template that fits the tokenizer, or train_on_eos: none"

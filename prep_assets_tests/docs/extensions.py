@@ -30,14 +30,14 @@ USES: Mapping[str, str] = {
         caches checks.of_stores config.base config.family config.loading config.models data.addresses data.files data.pins engine
         engine.events engine.execute engine.plan errors graph.graph pipeline.asset pipeline.source_files pipeline.workspace plugins
         proofs.verdict row stores.files stores.guards stores.manifest stores.published stores.remote stores.table
-        stores.version_folders stores.writer text.visible training
+        stores.version_folders stores.writer text.agreement text.engines text.visible text.vocabulary training
     """,
     "exports": """
         checks.of_stores checks.sources_again cli cli.stores config.base config.family config.models data.quarantine errors
         graph.graph load own_code packing.strategies pipeline.asset pipeline.examples pipeline.media pipeline.workspace plugins
         proofs.certificate proofs.verdict samples schemas.registry stores.arrays stores.files stores.groups stores.guards stores.h5
         stores.images stores.lists stores.manifest stores.published stores.shards stores.table stores.tokens stores.verification
-        stores.version_folders text.certify text.conversation text.environment workers.pool
+        stores.version_folders text.certify text.conversation text.environment text.template workers.pool
     """,
     "neighbours": """
         cli cli.stores cli.terminal config.family config.loading config.models data.blocks data.quarantine engine.events
@@ -172,7 +172,7 @@ USES: Mapping[str, str] = {
         stores.writer workers.shards
     """,
     "media": """
-        config.base config.family config.models errors packing packing.plan packing.strategies pipeline.media proofs.verdict samples
+        config.base config.family config.models errors packing packing.strategies pipeline.media proofs.verdict samples
         stores.arrays stores.images stores.manifest stores.table text.spans text.template text.tokenizer_files text.vocabulary
     """,
 }

@@ -18,10 +18,10 @@ from prep_assets.config.family import Domain
 from prep_assets.config.models import Pretrain
 from prep_assets.data.files import find_files
 from prep_assets.errors import CheckFailed, ConfigError, Refused
+from prep_assets.extensions.dagster.metadata import by_engine
 from prep_assets.graph import pretrain
 from prep_assets.graph.graph import EVERY, store_of
 from prep_assets.pipeline import documents
-from prep_assets.pipeline.asset import by_engine
 from prep_assets.pipeline.documents import Documents, Sizes, _is_clean, _totals, document_text, read_documents
 from prep_assets.pipeline.examples import Deduplicator, Reading
 from prep_assets.pipeline.sources import Pinned, Router

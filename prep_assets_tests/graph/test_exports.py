@@ -423,7 +423,7 @@ def test_a_config_without_the_stop_of_answers_is_seen(make: Make, tmp_path: Path
     for name in ("sft_raw", "sft_tokens"):
         build(workspace, name, "a")
     if lost:
-        monkeypatch.setattr("prep_assets.text.certify.generation_stops", lambda template: ())
+        monkeypatch.setattr("prep_assets.extensions.exports.assets.generation_stops", lambda template: ())
     with pytest.raises(CheckFailed, match=r"readable: generation_config.json has .*ends with '<\|im_end\|>'") if lost else nullcontext():
         make_store(workspace, assets_of(workspace)["sft_export_trl"], "a")
 

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prep_assets.extensions.media.files import place_runs
 from prep_assets.packing import pack
-from prep_assets.packing.plan import place_runs
 
 
 @st.composite

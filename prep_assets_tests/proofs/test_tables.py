@@ -11,9 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prep_assets.extensions.lines import proofs as of_lines
 from prep_assets.extensions.lines.merged import Merged
+from prep_assets.extensions.lines.proofs import Copies, check_copies
 from prep_assets.proofs import tables as module
-from prep_assets.proofs.tables import Copies, border_fault, check_copies, check_pieces, check_rows
+from prep_assets.proofs.tables import border_fault, check_pieces, check_rows
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.stores import arrays as columns
 from prep_assets.stores.table import Ragged, Table
@@ -74,7 +76,8 @@ NUMBERS = {"records_checked": 3, "tokens_checked": 6}
 
 @pytest.fixture(params=[1, 2, 4, 1 << 20])
 def block(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "BLOCK", request.param)
+    for each in (module, of_lines):
+        monkeypatch.setattr(each, "BLOCK", request.param)
 
 
 def test_every_column_counts() -> None:
@@ -94,7 +97,7 @@ def test_a_stream_that_lost_its_only_record() -> None:
 
 
 def test_memory_does_not_grow_with_the_number_of_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "BLOCK", 1 << 14)
+    monkeypatch.setattr(of_lines, "BLOCK", 1 << 14)
     count = 20_000
     order = list(range(count))
     random.Random(7).shuffle(order)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from prep_assets import export, load
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.extensions.exports.compared import compare
-from prep_assets.stores.groups import Scored, group_columns, group_dtypes
+from prep_assets.extensions.rl.scored import Scored, group_columns, group_dtypes
 from prep_assets.stores.published import Draft, Place
 from prep_assets.stores.table import GROUPS, open_table
 from prep_assets.stores.writer import TableWriter

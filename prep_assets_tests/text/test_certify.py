@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 from prep_assets.cli.main import app
 from prep_assets.config.mask import MaskPolicy
 from prep_assets.extensions.doctor.compare import Comparison, compare
-from prep_assets.text.certify import PROBES, certify, generation_stops
+from prep_assets.extensions.exports.assets import generation_stops
+from prep_assets.text.certify import PROBES, certify
 from prep_assets.text.encode import Encoder
 from prep_assets.text.engines import choose_engine
 from prep_assets.text.load_template import load_template

@@ -11,8 +11,8 @@ import numpy as np
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import StoreError
 from prep_assets.extensions.preprocess.astrai_run import write_h5_shard
+from prep_assets.extensions.rl.scored import Scored, group_columns, group_dtypes
 from prep_assets.stores.files import os_errors_in_words
-from prep_assets.stores.groups import Scored, group_columns, group_dtypes
 from prep_assets.stores.guards import Guards
 from prep_assets.stores.images import Image, ImageBlock
 from prep_assets.stores.manifest import Result

@@ -22,7 +22,7 @@ from prep_assets.graph.graph import assets_of, has_records, upstream_of
 from prep_assets.pipeline.asset import Asset
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.manifest import build_key, differences, label_of
-from prep_assets.stores.published import Place, version_named, versions
+from prep_assets.stores.published import Place, versions
 from prep_assets.stores.version_folders import Published
 
 # Two versions of a store compared: records added, removed and changed, and tokens by domain.
@@ -407,3 +407,23 @@ class Overlay:
         link = Place(self.folder, asset, partition).directory
         link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(Place(self.real, asset, partition).directory.absolute(), target_is_directory=True)
+
+
+def version_named(place: Place, name: str) -> Published:
+    """Return the version of a name: ``draft``, ``candidate``, ``current``, or a prefix of a folder's name or of a build key.
+
+    Raises:
+        ConfigError: no version matches, or several do; the message lists all versions.
+    """
+    lookup = {"draft": place.draft, "candidate": place.candidate, "current": place.current}.get(name)
+    if lookup is not None:
+        if (published := lookup()) is None:
+            raise ConfigError(f"{place.label} has no {name}")
+        return published
+    all_versions = versions(place)
+    matches = [store for store in all_versions if store.version.startswith(name) or store.manifest.build_key.startswith(name)]
+    if len(matches) == 1:
+        return matches[0]
+    known = [store.version for store in all_versions]
+    problem = f"several versions that begin with {name!r}." if matches else f"no version {name!r}{nearest(name, known) or '.'}"
+    raise ConfigError(f"{place.label} has {problem} There are: {', '.join(known) or 'none'}")

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import reduce
 from html import escape
-from itertools import islice
+from itertools import islice, pairwise
 from operator import getitem
 from pathlib import Path
 from typing import Any
@@ -27,12 +27,16 @@ from prep_assets.errors import PrepAssetsError
 from prep_assets.extensions.dagster.site import Site
 from prep_assets.extensions.explain.figures import binned, items, made_from, measure, refusals, refused_counts, shares
 from prep_assets.graph.graph import EVERY, store_of, tables_of
-from prep_assets.pipeline.asset import Asset, by_engine
+from prep_assets.pipeline.asset import Asset, Store
 from prep_assets.pipeline.workspace import Workspace, arguments, page_address
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.stores.manifest import digest, file_hash
+from prep_assets.stores.table import TOKENS, Table
 from prep_assets.stores.version_folders import Published
+from prep_assets.text.agreement import ComparedEngine
+from prep_assets.text.engines import RoutedEngine
 from prep_assets.text.visible import Preview, one_line, token_texts
+from prep_assets.text.vocabulary import Vocabulary
 
 # Metadata of a store: counts and metrics (plotted over time), its path, a preview. Of a check: its figures; where it fails, the wrong token in its row, both
 # derivations, and links to details.
@@ -508,3 +512,37 @@ def code_version(workspace: Workspace, asset: Asset) -> str:
 def _hash(file: Path, size: int, changed: int) -> str:
     """sha256 of a file, cached by size and time of change."""
     return file_hash(file)
+
+
+def by_engine(store: Store, most: int) -> dict[str, int]:
+    """Engine → number of documents; empty for stores without token streams, or with more than `most` tokens."""
+    streams = list(store.streams().values()) if store.holds(TOKENS) else []
+    documents = sum(map(len, streams))
+    if not documents or sum(len(stream.columns["tokens"].values) for stream in streams) > most:
+        return {}
+    engines = store.workspace.engines(store.family)
+    # text after a control token has its own engine if the tokenizer adds a space only at the start of documents
+    engines_in_use = [
+        engine.engine if isinstance(engine, ComparedEngine) else engine for engine in dict.fromkeys((engines.first, engines.rest))
+    ]
+    routed_engines = [engine for engine in engines_in_use if isinstance(engine, RoutedEngine)]
+    if len(routed_engines) < len(engines_in_use):
+        return {engines.reference.name: documents}
+    blocks = (texts for stream in streams for texts in _texts(stream, store.vocabulary))
+    for_reference = sum(int(np.any([engine.for_reference(texts) for engine in routed_engines], axis=0).sum()) for texts in blocks)
+    return {engines.first.name: documents - for_reference, engines.reference.name: for_reference}
+
+
+def _texts(stream: Table, vocabulary: Vocabulary) -> Iterator[list[str]]:
+    """The texts of a stream's documents, with a line feed for every control token."""
+    import pyarrow as pa
+
+    control = set(vocabulary.control.values())
+    table = pa.array(
+        [b"\n" if number in control else token_bytes for number, token_bytes in enumerate(vocabulary.token_bytes or ())], pa.large_binary()
+    )
+    for block in stream.blocks(1 << 20) or ():
+        decoded = table.take(pa.array(block.ids.astype(np.int64)))
+        bounds, data = np.frombuffer(decoded.buffers()[1], np.int64), bytes(decoded.buffers()[2] or b"")
+        ends = bounds[block.ends].tolist()
+        yield [data[start:end].decode("utf-8", "ignore") for start, end in pairwise([0, *ends])]

@@ -23,8 +23,8 @@ from prep_assets.errors import ConfigError, StoreError, nearest
 from prep_assets.extensions.explain.figures import refused_counts, total_counts
 from prep_assets.extensions.explain.previews import row as row_of
 from prep_assets.extensions.explain.streams import found_rows
+from prep_assets.extensions.explain.verdicts import first_found, found_of, is_quality
 from prep_assets.graph.graph import asset_named
-from prep_assets.pipeline.verdicts import first_found, found_of, is_quality
 from prep_assets.pipeline.workspace import Workspace, arguments
 from prep_assets.stores.manifest import Manifest, label_of
 from prep_assets.stores.version_folders import Published

@@ -40,9 +40,9 @@ from prep_assets.extensions.explain.made_with import made_with
 from prep_assets.extensions.explain.rows import Origin, Proof, Row, proofs, read, record_names
 from prep_assets.extensions.explain.search import Filter, matching
 from prep_assets.extensions.explain.streams import found_rows, source_files
+from prep_assets.extensions.explain.verdicts import found_of, is_quality
 from prep_assets.graph.graph import family_of, tables_of
 from prep_assets.pipeline.asset import Asset
-from prep_assets.pipeline.verdicts import found_of, is_quality
 from prep_assets.pipeline.workspace import TRACES, Workspace, arguments
 from prep_assets.stores.manifest import label_of
 from prep_assets.stores.table import Table

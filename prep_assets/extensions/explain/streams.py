@@ -20,6 +20,7 @@ from prep_assets.data.quarantine import Refusal, refusal
 from prep_assets.data.read import read_blocks
 from prep_assets.errors import ConfigError, StoreError, require_known, require_number
 from prep_assets.extensions.explain.unchanged import Unchanged
+from prep_assets.extensions.explain.verdicts import found_of
 from prep_assets.extensions.exports.assets import Exporting, open_export_source
 from prep_assets.extensions.exports.compared import row_fault
 from prep_assets.extensions.exports.readable import Readable
@@ -28,7 +29,7 @@ from prep_assets.extensions.lines.write import strings_as_messages
 from prep_assets.graph.graph import EVERY, asset_named, lines_of, stream_table, streams
 from prep_assets.pipeline.asset import FromParts, Generated
 from prep_assets.pipeline.sources import domain_of, pinned, read_sources, router_of
-from prep_assets.pipeline.verdicts import QUALITY, found_of
+from prep_assets.pipeline.verdicts import QUALITY
 from prep_assets.pipeline.workspace import Workspace, build_command
 from prep_assets.samples import Record
 from prep_assets.stores.manifest import build_key, differences

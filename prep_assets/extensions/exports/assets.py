@@ -45,8 +45,10 @@ from prep_assets.stores.published import Draft
 from prep_assets.stores.table import Schema, Table, open_table
 from prep_assets.stores.verification import write_json
 from prep_assets.stores.version_folders import Published
+from prep_assets.text.certify import PROBES, stopped_answers, try_render
 from prep_assets.text.conversation import messages, pieces
 from prep_assets.text.environment import MessageForm
+from prep_assets.text.template import ChatTemplate
 
 GENERATION_CONFIG = "generation_config.json"
 """Every token at which the trained model is to stop, beside data sets for Hugging Face trainers.
@@ -61,8 +63,6 @@ PARTS = MessageForm(content="parts", image_parts=True)
 
 def stop_ids(workspace: Workspace, source: Asset, format: str) -> list[int]:
     """Ids of the tokens at which generation stops: the template's stops, then the tokenizer's; none where the export has no such file."""
-    from prep_assets.text.certify import generation_stops
-
     model = workspace.family(FAMILIES[source.family])
     with_answers = any(stream.masked or stream.schema.packed for stream in source.streams.values())
     if format not in _WITH_CONFIG or not with_answers or not isinstance(model, Chat):
@@ -346,3 +346,29 @@ def exported(family: str, name: str) -> Asset:
         owner = EVERY[name].family
         raise ConfigError(f"{name!r} is an asset of {owner}: export it in {owner}.yaml. This family has: {', '.join(sources)}")
     raise ConfigError(f"no asset {name!r} that can be exported{nearest(name, sources) or '.'} This family has: {', '.join(sources)}")
+
+
+STOPS = ("last answer", "tool call", "earlier answer")
+
+
+def generation_stops(template: ChatTemplate) -> tuple[str, ...]:
+    """The control tokens at which a model trained on the template has to stop: those that end answers and tool calls in renders of the probes,
+    those of a last answer first.
+
+    A token that also occurs inside generated text is not a stop: gpt-oss ends earlier answers and reasoning with ``<|end|>``, so a model that
+    stopped there would never answer.
+    """
+    kind_of_stop: dict[str, str] = {}
+    inner_tokens: set[str] = set()
+    for sample in PROBES.values():
+        rendered = try_render(template, sample)
+        for kind, text, generated in () if isinstance(rendered, Refused) else stopped_answers(rendered):
+            token = template.first_control(text.lstrip())  # generation stops at the first token
+            kind_of_stop[token] = min(kind, kind_of_stop.get(token, kind), key=STOPS.index)
+            inner_tokens.update(token for token in template.control if token in generated)
+    return tuple(
+        sorted(
+            (token for token in kind_of_stop if token and token not in inner_tokens),
+            key=lambda token: (STOPS.index(kind_of_stop[token]), token),
+        )
+    )

@@ -13,10 +13,10 @@ from msgspec import Struct
 
 from prep_assets.array_types import Ints
 from prep_assets.errors import StoreError
+from prep_assets.extensions.lines.proofs import Copies, check_copies
 from prep_assets.pipeline.asset import Check, FromParts, Store
 from prep_assets.pipeline.tokens import by_domain
 from prep_assets.pipeline.workspace import build_command
-from prep_assets.proofs.tables import Copies, check_copies
 from prep_assets.proofs.verdict import Verdict, combined
 from prep_assets.stores.arrays import Spool, argsort, compress, concatenate, cumulative_sums, equals, fill_column, take
 from prep_assets.stores.groups import PROMPTS, STREAMS, splits

@@ -8,10 +8,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from msgspec import Struct
+
+from prep_assets.array_types import Ints
 from prep_assets.proofs.second_reading import fingerprint
-from prep_assets.proofs.verdict import Numbers, Rule, Verdict, Worst, added, holds, some_fail
+from prep_assets.proofs.tables import BLOCK, column_of, first_difference, gather, spans_of
+from prep_assets.proofs.verdict import Numbers, Rule, Verdict, Worst, added, fails, holds, some_fail
 from prep_assets.samples import ASSISTANT, COMPLETION
+from prep_assets.stores.arrays import batches, stretches
 from prep_assets.stores.files import Digests, dumps
+from prep_assets.stores.table import MARGIN, Ragged, Table
 
 # Lines of a JSONL store against their source rows, field by field.
 
@@ -142,3 +149,87 @@ def fits_strings(line: Mapping[str, Any]) -> bool:
         and isinstance(messages[0]["content"], str)
         for messages in columns
     )
+
+
+# Merged tables: the records of other tables, in an order.
+
+
+class Copies(Struct, frozen=True):
+    """The records that a merged table must hold, in order: int64[n] each.
+
+    Attributes:
+        part, record: number of the table that has it, and of the record there.
+        file, row: of the record in the index of the merged table; `domain`: of each, `None` where the index does not say it.
+    """
+
+    part: Ints
+    record: Ints
+    file: Ints
+    row: Ints
+    domain: Ints | None = None
+
+
+def check_copies(name: str, table: Table, parts: Sequence[Table], copies: Copies) -> Verdict:
+    """Compare every record of a table with the one that it must be, column by column.
+
+    Args:
+        name: of the stream or file.
+        parts: the tables that it was made from.
+    """
+    noun, first, of_lines = "record", next(iter(table.columns.values())), bool(table.has("json"))
+    numbers = {"records_checked": len(table), "tokens_checked": int(first.ends[-1]) if len(table) else 0}
+    if of_lines:
+        noun, numbers = "line", {"lines_checked": len(table)}
+    if len(table) != len(copies.record):
+        return fails(name, f"it has {len(table):,} {noun}s, and must have {len(copies.record):,}", numbers)
+    fault = next(filter(None, (_origin_fault(table, copies, column) for column in ("domain", "file", "row"))), None)
+    keys = sorted({*table.columns} - {MARGIN})
+    if fault is None and any(sorted({*part.columns} - {MARGIN}) != keys for part in parts):
+        return fails(name, f"it has {keys}, its parts have {[sorted(part.columns) for part in parts]}", numbers)
+    if any(MARGIN in each.columns for each in (table, *parts)):
+        keys.append(MARGIN)
+    columns = {key: (column_of(table, key), [column_of(part, key) for part in parts]) for key in keys}
+    for records in batches(first.ends, BLOCK) if fault is None else ():
+        faults = (_copy_fault(key, *columns[key], records, copies) for key in keys)
+        if fault := min(filter(None, faults), key=lambda fault: fault[0], default=None):
+            break
+    if fault is not None:
+        return fails(f"{name} {noun} {fault[0] + of_lines:,}", fault[1], numbers)
+    return Verdict(True, f"{len(table):,} {noun}s of {name} are those of their domains{', in their order' if of_lines else ''}", numbers)
+
+
+def _origin_fault(table: Table, copies: Copies, column: str) -> tuple[int, str] | None:
+    """The first record whose index says another domain, file or row."""
+    stored, needed = getattr(table.origins, column), getattr(copies, column)
+    for part in stretches(len(table)) if needed is not None else ():
+        wrong = np.flatnonzero(np.asarray(stored[part]) != needed[part])
+        if len(wrong):
+            at = part.start + int(wrong[0])
+            return at, f"has the {column} {int(stored[at]):,}, and must have {int(needed[at]):,}"
+    return None
+
+
+def _copy_fault(key: str, column: Ragged, parts: Sequence[Ragged], records: slice, copies: Copies) -> tuple[int, str] | None:
+    """The first of some records that has other values of a column than its part."""
+    number, starts, ends = copies.part[records], column.starts_of(records), column.ends[records]
+    begins, stops = spans_of(parts, number, copies.record[records])
+    unequal = np.flatnonzero(ends - starts != stops - begins)
+    count = int(unequal[0]) if len(unequal) else len(number)
+    stored = gather([column.values], np.zeros_like(number[:count]), starts[:count], ends[:count])
+    expected = gather([part.values for part in parts], number[:count], begins[:count], stops[:count])
+    if (place := first_difference(stored, expected)) is not None:
+        at = int(np.searchsorted(ends[:count] - starts[0], place, "right"))
+        if key == "line":
+            return records.start + at, f"is not as its domain has it: {_bytes(column, records.start + at)!r}"
+        within = place - int(starts[at] - starts[0])
+        return records.start + at, f"{key} differs from its part at place {within:,}: {stored[place]}, there {expected[place]}"
+    if count == len(number):
+        return None
+    what = f"has {int(ends[count] - starts[count]):,} {key}, its part has {int(stops[count] - begins[count]):,}"
+    if key == "line":
+        what = f"is not as its domain has it: {_bytes(column, records.start + count)!r}"
+    return records.start + count, what
+
+
+def _bytes(column: Ragged, line: int) -> bytes:
+    return column.arrays(line)[0].tobytes()[:200]

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from msgspec import Struct
 
 from prep_assets.array_types import Ints
@@ -27,7 +28,6 @@ from prep_assets.extensions.media.options import Fixed, FromProcessor, ImageRule
 from prep_assets.extensions.media.proofs.tokens import check_packed_images, check_references
 from prep_assets.extensions.media.rules import placeholder_of, rule_beside
 from prep_assets.packing import Mixture, PackPlan
-from prep_assets.packing.plan import place_runs
 from prep_assets.packing.strategies import within
 from prep_assets.pipeline.media import RecordFiles, shown_files
 from prep_assets.proofs.verdict import Verdict
@@ -405,3 +405,41 @@ class FilesOfRecords(RecordFiles):
 
     compare, check_packed = staticmethod(check_references), staticmethod(check_packed_images)
     write_packed = staticmethod(write_images)
+
+
+class PlacedRuns(Struct, frozen=True, eq=False):
+    """K runs, in the order in which they were given.
+
+    Attributes:
+        row: int64[K], its row, -1 where its tokens are in none.
+        row_offset: int64[K], place of its first token in the row.
+        cut: bool[K], whether the border of a row or of what is left out goes through it.
+    """
+
+    row: Ints
+    row_offset: Ints
+    cut: npt.NDArray[np.bool_]
+
+
+def place_runs(plan: PackPlan, record: Ints, start: Ints, length: Ints) -> PlacedRuns:
+    """Find runs of tokens in a plan.
+
+    Every token of every record is in one member or one dropped piece, so with the records laid end to end a run stands in the last piece that
+    begins at or before it.
+
+    Args:
+        record, start, length: int64[K]: tokens ``start … start + length - 1`` of the record at that position in the lengths that were packed.
+    """
+    pieces = np.concatenate([np.stack([plan.record, plan.start, plan.length], axis=1), plan.dropped])
+    nowhere = np.full(len(plan.dropped), -1)
+    row, offset = np.concatenate([plan.row, nowhere]), np.concatenate([plan.row_offset, nowhere])
+    sizes = np.zeros(int(pieces[:, 0].max(initial=-1)) + 1, np.int64)
+    np.add.at(sizes, pieces[:, 0], pieces[:, 2])
+    base = np.cumsum(sizes) - sizes
+    begins = base[pieces[:, 0]] + pieces[:, 1]
+    order = np.argsort(begins)
+    at = base[record] + start
+    piece = order[np.searchsorted(begins[order], at, "right") - 1]
+    into = at - begins[piece]
+    gone = row[piece] < 0
+    return PlacedRuns(row[piece], np.where(gone, -1, offset[piece] + into), into + length > pieces[piece, 2])

@@ -19,6 +19,7 @@ from prep_assets.errors import ConfigError, Refused
 from prep_assets.extensions.lines.tokens import answer_policy
 from prep_assets.extensions.lines.write import weighted
 from prep_assets.extensions.rl.config import Rl, group_domains
+from prep_assets.extensions.rl.scored import Scored, group_columns, group_dtypes
 from prep_assets.pipeline.asset import Given, Sequences, Shown, Target, holds_out, ids_dtype
 from prep_assets.pipeline.examples import Item, Source, asked_digest, held_out, passed_over
 from prep_assets.pipeline.media import reject_files
@@ -28,7 +29,7 @@ from prep_assets.pipeline.tokens import add
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.samples import ASSISTANT, COMPLETION, TEXT, USER, Group, Region, Sample, Turn, changed
 from prep_assets.schemas.registry import schema_named, schemas
-from prep_assets.stores.groups import LOGPROBS, OF_RUNS, STEP_ENDS, STEP_REWARDS, TEST, Scored, group_columns, group_dtypes, splits
+from prep_assets.stores.groups import LOGPROBS, OF_RUNS, STEP_ENDS, STEP_REWARDS, TEST, splits
 from prep_assets.stores.published import Draft
 from prep_assets.stores.table import GROUPS
 from prep_assets.stores.version_folders import Published

@@ -17,7 +17,7 @@ import pytest
 
 from prep_assets import load
 from prep_assets.extensions.exports.registry import export, exports
-from prep_assets.stores.groups import Scored, group_columns, group_dtypes
+from prep_assets.extensions.rl.scored import Scored, group_columns, group_dtypes
 from prep_assets.stores.table import GROUPS
 from prep_assets.stores.writer import TableWriter
 from prep_assets.training import DatasetFactory

@@ -13,7 +13,7 @@ import pytest
 
 from prep_assets.errors import ConfigError
 from prep_assets.extensions.exports.registry import Count, Size, export, exports
-from prep_assets.stores.groups import Scored, group_columns, group_dtypes
+from prep_assets.extensions.rl.scored import Scored, group_columns, group_dtypes
 from prep_assets.stores.table import GROUPS, PACKED, PAIRS, TOKENS, Schema, Table, open_table
 from prep_assets.stores.writer import TableWriter
 from prep_assets_tests.extensions.exports.conftest import ROW_LEN, draw_documents, write_lines, write_stream
