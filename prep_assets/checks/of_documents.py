@@ -39,8 +39,8 @@ from prep_assets.proofs.verdict import Rule, Tally, Verdict, combined
 from prep_assets.samples import DOCUMENT, MEDIA, Sample, Turn
 from prep_assets.schemas.reader import Reader as SchemaReader
 from prep_assets.schemas.text import TextField
+from prep_assets.stores.shards import STARTS
 from prep_assets.stores.table import Table
-from prep_assets.stores.tokens import STARTS
 from prep_assets.text.documents import sentences_of
 from prep_assets.text.template import ChatTemplate
 from prep_assets.text.vocabulary import Vocabulary

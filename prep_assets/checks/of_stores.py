@@ -26,8 +26,8 @@ from prep_assets.schemas.fields import NEUTRAL
 from prep_assets.stores.arrays import batches, stretches
 from prep_assets.stores.files import note_mapped_bytes
 from prep_assets.stores.manifest import MANIFEST, build_key, described
+from prep_assets.stores.shards import ATTENTION
 from prep_assets.stores.table import MARGIN, PAIRS, SIDES, Table, open_stream
-from prep_assets.stores.tokens import ATTENTION
 from prep_assets.stores.version_folders import KEY_LENGTH, name_of
 
 # Files and recipe of every store.

@@ -39,7 +39,7 @@ from prep_assets.proofs.source_rows import Reading
 from prep_assets.samples import IMAGE, MEDIA, Group, Pair, Prompt, Record, Sample, Turn
 from prep_assets.schemas.reader import Reader, apply
 from prep_assets.stores.arrays import prefetch, stretches
-from prep_assets.stores.lines import row_of
+from prep_assets.stores.files import row_of
 from prep_assets.stores.table import Table
 from prep_assets.workers.shards import Shard
 

@@ -21,8 +21,7 @@ from prep_assets.checks.sources_again import by_text
 from prep_assets.config.models import Pretrain
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import ConfigError
-from prep_assets.graph.optional import verdict_assets
-from prep_assets.graph.raw import raw_asset
+from prep_assets.graph.raw import raw_asset, verdict_assets
 from prep_assets.pipeline.asset import MEDIA, TOKEN_COLUMNS, TOKENIZER, Asset, Check, FromRows, NeedsMore, Stream, Target, option_recipe
 from prep_assets.pipeline.documents import (
     Documents,
@@ -41,8 +40,8 @@ from prep_assets.pipeline.workspace import Workspace
 from prep_assets.samples import Example, Sample
 from prep_assets.stores.arrays import prefetch
 from prep_assets.stores.published import Draft
+from prep_assets.stores.shards import STARTS
 from prep_assets.stores.table import TOKENS
-from prep_assets.stores.tokens import STARTS
 from prep_assets.stores.writer import TableWriter
 from prep_assets.text.documents import FillInTheMiddle, check_fixed_bytes, sentences_of, sentinels_of
 from prep_assets.text.ids import Flat

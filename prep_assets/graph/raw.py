@@ -1,4 +1,5 @@
-"""`*_raw`: pins a domain's source files: which they are, their hashes, how many records they hold, where they can be cut. Nothing is copied."""
+"""`*_raw`: pins a domain's source files: which they are, their hashes, how many records they hold, where they can be cut. Nothing is copied. And the
+verdicts on them, `<family>_<name>` of each entry point of `prep_assets.verdicts`."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from prep_assets import plugins
 from prep_assets.checks.of_stores import INTEGRITY, RAW_ACCOUNTING
 from prep_assets.config.family import Domain, Family
 from prep_assets.config.models import FAMILIES, family_name
@@ -194,3 +196,22 @@ def raw_asset(family: str, description: str) -> Asset:
         kind="file",
         columns=SOURCE_COLUMNS,
     )
+
+
+def verdict_assets(raw: Asset, *further: str) -> dict[str, Asset]:
+    """The assets that judge the rows of a family, by their last words, which an entry point gives; what reads the rows has them among its inputs.
+
+    Args:
+        further: options that limit which rows are read.
+    """
+    entries, found = plugins.entries("verdicts"), dict[str, Asset]()
+
+    def add(name: str) -> Asset:
+        if name not in found:
+            before = {each: add(each) for each in plugins.part_of(entries[name], "AFTER") if each in entries}
+            found[name] = plugins.part_of(entries[name], "verdict_asset")(raw, before, further)
+        return found[name]
+
+    for name in entries:
+        add(name)
+    return found

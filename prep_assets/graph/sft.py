@@ -24,8 +24,7 @@ from prep_assets.config.mask import MaskPolicy
 from prep_assets.config.models import Sft
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import PrepAssetsError, TemplateError
-from prep_assets.graph.optional import verdict_assets
-from prep_assets.graph.raw import raw_asset
+from prep_assets.graph.raw import raw_asset, verdict_assets
 from prep_assets.packing import Mixture, PackPlan, gather_rows, mix, pack, position_ids
 from prep_assets.packing.plan import PerToken
 from prep_assets.pipeline.asset import (
@@ -57,8 +56,8 @@ from prep_assets.stores.guards import Segmented, compared
 from prep_assets.stores.lists import declared, list_entries
 from prep_assets.stores.packed import POSITIONS, write_documents
 from prep_assets.stores.published import Draft
+from prep_assets.stores.shards import ATTENTION
 from prep_assets.stores.table import PACKED, TOKENS, Table, open_stream
-from prep_assets.stores.tokens import ATTENTION
 from prep_assets.stores.verification import write_json
 from prep_assets.stores.writer import TableWriter
 from prep_assets.text.certify import certify, policy_faults, unserved

@@ -20,8 +20,8 @@ from prep_assets.pipeline.examples import FirstPass, Pace, PinnedDuplicates, Rea
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.guards import Guards
 from prep_assets.stores.remote import remote_of
+from prep_assets.stores.shards import ATTENTION, unsigned
 from prep_assets.stores.table import TOKENS
-from prep_assets.stores.tokens import ATTENTION, unsigned
 from prep_assets.stores.version_folders import staging
 from prep_assets.stores.writer import TableWriter
 from prep_assets.workers.shards import Counts, Plan, Runner, Shard, ShardResult, Work, carried_out, key_of

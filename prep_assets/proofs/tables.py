@@ -12,8 +12,8 @@ import numpy.typing as npt
 from prep_assets.array_types import Ints
 from prep_assets.proofs.verdict import Verdict, Worst, fails
 from prep_assets.stores.arrays import batches, cumulative_sums, predecessors, stretches
+from prep_assets.stores.shards import ATTENTION
 from prep_assets.stores.table import MARGIN, Ragged, Role, Table
-from prep_assets.stores.tokens import ATTENTION
 
 Array = npt.NDArray[Any]
 BLOCK = 1 << 20

@@ -506,3 +506,17 @@ def _first_equal(low: Hashes, high: Hashes) -> Ints:
 def _halves(digest: bytes) -> tuple[int, int]:
     low, high = _HALVES.unpack(digest)
     return low or 1, high
+
+
+# A line of JSON, as ``json.dumps`` writes it.
+
+_decode = msgspec.json.Decoder().decode
+
+
+def row_of(line: bytes) -> dict[str, Any]:
+    """Parse a line. The standard library, which wrote it, also writes NaN, infinities and lone surrogates, which are not JSON, and parses them back."""
+    try:
+        row: dict[str, Any] = _decode(line)
+    except (msgspec.MsgspecError, ValueError):
+        row = json.loads(line)
+    return row

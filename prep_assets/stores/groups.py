@@ -1,4 +1,4 @@
-"""Scored groups on disk: prompts, responses, and a reward per response, as three streams (see `stores/tokens.py`).
+"""Scored groups on disk: prompts, responses, and a reward per response, as three streams (see `stores/shards.py`).
 
     prompts     tokens               a record per group
     responses   tokens, loss_mask    a record per response, those of a group one after another; with `FURTHER` columns, where the source has them

@@ -25,8 +25,7 @@ import numpy.typing as npt
 from prep_assets.errors import StoreError
 from prep_assets.stores.arrays import Columns
 from prep_assets.stores.guards import Guards, Segmented, load_columns, load_json
-from prep_assets.stores.shards import read_ours
-from prep_assets.stores.tokens import ATTENTION
+from prep_assets.stores.shards import ATTENTION, read_ours
 from prep_assets.stores.verification import write_json
 
 DOCUMENT_FIELDS = {"row": np.int64, "row_offset": np.int64, "length": np.int64, "source": np.int32, "record": np.int64, "start": np.int64}

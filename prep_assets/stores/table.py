@@ -26,19 +26,16 @@ from msgspec import Struct
 
 from prep_assets.array_types import Ints
 from prep_assets.errors import StoreError, nearest
-from prep_assets.stores import lines as of_lines
-from prep_assets.stores import tokens as of_tokens
+from prep_assets.stores import shards as of_tokens
 from prep_assets.stores.arrays import Spool, batches, cumulative_sums, equals_previous, fill_column, predecessors, sizes
-from prep_assets.stores.files import map_file, note_mapped_bytes
+from prep_assets.stores.files import map_file, note_mapped_bytes, row_of
 from prep_assets.stores.groups import FURTHER, OF_RUNS, PROMPTS, RESPONSES, REWARDS, STREAMS, holds_groups
 from prep_assets.stores.guards import Guards, guarded, load_array, load_columns, load_json
 from prep_assets.stores.images import NO_IMAGES, Images, open_images
-from prep_assets.stores.lines import row_of
 from prep_assets.stores.lists import StoredLists, open_lists
 from prep_assets.stores.packed import POSITIONS as POSITIONS
 from prep_assets.stores.packed import open_documents, open_rows
-from prep_assets.stores.shards import read_ours
-from prep_assets.stores.tokens import ATTENTION, STARTS, signed
+from prep_assets.stores.shards import ATTENTION, STARTS, read_ours, signed
 
 Role = Literal["ids", "weight", "attention", "value", "json"]
 BLOCK = 1 << 22
@@ -131,6 +128,8 @@ GROUPS = Schema(
     ),
     "group",
 )
+LINE_FIELDS = {"source": np.int32, "file": np.int32, "row": np.int64}
+"""Of the index of lines."""
 LINES = Schema("JSONL", (Column("line", "json", 0),), documents="lines")
 
 
@@ -526,7 +525,7 @@ def _lines(folder: Path, name: str, guards: Guards) -> Table:
     path, index = folder / f"{name}.jsonl", folder / f"{name}.index"
     if not index.is_dir():
         raise StoreError(f"{folder} has no lines {name!r}")
-    domain, file, row = load_columns(index, of_lines.INDEX_FIELDS, guards).values()
+    domain, file, row = load_columns(index, LINE_FIELDS, guards).values()
     ends = Spool(np.int64)
     with guards.open(path) as text:
         lengths = map(len, text)

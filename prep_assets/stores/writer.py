@@ -29,17 +29,15 @@ from xxhash import xxh3_64_intdigest
 
 from prep_assets.array_types import Ints
 from prep_assets.errors import StoreError
-from prep_assets.stores import lines as of_lines
-from prep_assets.stores import tokens as of_tokens
+from prep_assets.stores import shards as of_tokens
 from prep_assets.stores.arrays import Columns, Spool, batches, cumulative_sums, stretches, zeros
 from prep_assets.stores.files import note_mapped_bytes
 from prep_assets.stores.guards import Guards
 from prep_assets.stores.h5 import FixedH5, GrowingH5
 from prep_assets.stores.images import ImageBlock, ImageWriter
 from prep_assets.stores.lists import Entries, ListWriter, declared
-from prep_assets.stores.shards import BinShards
-from prep_assets.stores.table import MARGIN, TOKENS, Schema, Table, open_stream
-from prep_assets.stores.tokens import BIN_NAMES, StorageFormat
+from prep_assets.stores.shards import BIN_NAMES, BinShards, StorageFormat
+from prep_assets.stores.table import LINE_FIELDS, MARGIN, TOKENS, Schema, Table, open_stream
 from prep_assets.stores.verification import WrittenFile, write_json
 
 SHARD = 100_000_000
@@ -308,9 +306,9 @@ class _Lines(AbstractContextManager["_Lines"]):
 
         if order is not None:
             self._write_again(in_order())
-        columns = Columns(self._folder / f"{self._name}.index", of_lines.INDEX_FIELDS)
+        columns = Columns(self._folder / f"{self._name}.index", LINE_FIELDS)
         for block in in_order():
-            columns.append({column: block[column] for column in of_lines.INDEX_FIELDS})
+            columns.append({column: block[column] for column in LINE_FIELDS})
         columns.close()
 
     def _write_again(self, entries: Iterator[npt.NDArray[Any]]) -> None:

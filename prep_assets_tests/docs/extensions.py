@@ -36,7 +36,7 @@ USES: Mapping[str, str] = {
         checks.of_stores checks.sources_again cli cli.stores config.base config.family config.models data.quarantine errors
         graph.graph load own_code packing.strategies pipeline.asset pipeline.examples pipeline.media pipeline.workspace plugins
         proofs.certificate proofs.verdict samples schemas.registry stores.arrays stores.files stores.groups stores.guards stores.h5
-        stores.images stores.lists stores.manifest stores.published stores.shards stores.table stores.tokens stores.verification
+        stores.images stores.lists stores.manifest stores.published stores.shards stores.table stores.verification
         stores.version_folders text.certify text.conversation text.environment text.template workers.pool
     """,
     "neighbours": """
@@ -90,7 +90,7 @@ USES: Mapping[str, str] = {
         checks.of_conversations checks.of_documents checks.of_packed checks.of_stores checks.of_texts checks.relations
         checks.selection checks.sources_again cli cli.terminal config.models errors graph.graph pipeline.asset pipeline.sources
         pipeline.workspace plugins proofs.accounting proofs.derive proofs.documents proofs.mask proofs.mutations proofs.selection
-        proofs.source_texts proofs.tables proofs.verdict samples stores.images stores.table stores.tokens stores.version_folders
+        proofs.source_texts proofs.tables proofs.verdict samples stores.images stores.shards stores.table stores.version_folders
         text.template text.vocabulary
     """,
     "remote": """
@@ -103,7 +103,7 @@ USES: Mapping[str, str] = {
     "start": """
         checks.bounds cli cli.stores cli.terminal config.family config.loading config.models data.files data.local_files engine
         errors graph.graph pipeline.asset pipeline.workspace row samples schemas.fields schemas.reader schemas.registry
-        schemas.turns stores.arrays stores.remote stores.table stores.tokens stores.version_folders text.visible
+        schemas.turns stores.arrays stores.remote stores.shards stores.table stores.version_folders text.visible
     """,
     "leaks": """
         checks.of_stores checks.relations cli cli.terminal config.family config.models data.quarantine errors graph.graph graph.raw
@@ -129,12 +129,12 @@ USES: Mapping[str, str] = {
     """,
     "contrastive": """
         checks.of_stores checks.of_texts checks.rejections checks.relations checks.selection checks.sources_again config.base
-        config.family errors graph.optional graph.raw pipeline.asset pipeline.workspace proofs.formats proofs.mutations
-        proofs.source_texts proofs.verdict samples schemas.fields schemas.registry stores.table
+        config.family errors graph.raw pipeline.asset pipeline.workspace proofs.formats proofs.mutations proofs.source_texts
+        proofs.verdict samples schemas.fields schemas.registry stores.table
     """,
     "training": """
         caches errors pipeline.workspace stores.files stores.groups stores.guards stores.h5 stores.manifest stores.packed
-        stores.published stores.remote stores.shards stores.table stores.tokens stores.version_folders
+        stores.published stores.remote stores.shards stores.table stores.version_folders
     """,
     "distillation": """
         checks.relations checks.sources_again errors pipeline.asset pipeline.conversations pipeline.examples proofs.formats
@@ -142,22 +142,21 @@ USES: Mapping[str, str] = {
     """,
     "preference": """
         checks checks.of_conversations checks.of_stores checks.of_texts checks.rejections checks.relations checks.selection
-        checks.sources_again config.base config.family config.mask config.models data.quarantine errors graph.optional graph.raw
-        pipeline.asset pipeline.conversations pipeline.examples pipeline.media pipeline.rendering pipeline.sources
-        pipeline.workspace proofs.chat_blocks proofs.derive proofs.formats proofs.mask proofs.mutations proofs.plain_reading
-        proofs.row_rules proofs.second_reading proofs.source_fields proofs.source_rows proofs.source_rules proofs.source_texts
-        proofs.verdict samples schemas.fields schemas.reader schemas.registry schemas.turns stores.files stores.published
-        stores.table text.encode text.spans
+        checks.sources_again config.base config.family config.mask config.models data.quarantine errors graph.raw pipeline.asset
+        pipeline.conversations pipeline.examples pipeline.media pipeline.rendering pipeline.sources pipeline.workspace
+        proofs.chat_blocks proofs.derive proofs.formats proofs.mask proofs.mutations proofs.plain_reading proofs.row_rules
+        proofs.second_reading proofs.source_fields proofs.source_rows proofs.source_rules proofs.source_texts proofs.verdict samples
+        schemas.fields schemas.reader schemas.registry schemas.turns stores.files stores.published stores.table text.encode
+        text.spans
     """,
     "rl": """
         checks.of_conversations checks.of_stores checks.of_texts checks.rejections checks.relations checks.selection
-        checks.sources_again config.base config.family config.mask config.models data.quarantine errors graph.optional graph.raw
-        own_code pipeline.asset pipeline.examples pipeline.media pipeline.rendering pipeline.sources pipeline.tokens
-        pipeline.workspace proofs.chat_blocks proofs.derive proofs.formats proofs.mask proofs.mutations proofs.row_rules
-        proofs.second_reading proofs.source_fields proofs.source_rows proofs.source_rules proofs.source_texts proofs.tables
-        proofs.verdict samples schemas.fields schemas.reader schemas.registry schemas.turns stores.files stores.groups
-        stores.published stores.table stores.version_folders stores.writer text.encode text.render text.spans text.template
-        text.vocabulary
+        checks.sources_again config.base config.family config.mask config.models data.quarantine errors graph.raw own_code
+        pipeline.asset pipeline.examples pipeline.media pipeline.rendering pipeline.sources pipeline.tokens pipeline.workspace
+        proofs.chat_blocks proofs.derive proofs.formats proofs.mask proofs.mutations proofs.row_rules proofs.second_reading
+        proofs.source_fields proofs.source_rows proofs.source_rules proofs.source_texts proofs.tables proofs.verdict samples
+        schemas.fields schemas.reader schemas.registry schemas.turns stores.files stores.groups stores.published stores.table
+        stores.version_folders stores.writer text.encode text.render text.spans text.template text.vocabulary
     """,
     "blends": """
         checks.of_stores config.models data.quarantine errors graph.pretrain graph.sft packing.mixing packing.strategies
@@ -168,8 +167,8 @@ USES: Mapping[str, str] = {
         checks.of_stores checks.rejections checks.relations checks.selection checks.sources_again config.family config.mask
         config.models data.files data.quarantine data.tables errors pipeline.asset pipeline.examples pipeline.tokens
         pipeline.workspace proofs.mutations proofs.second_reading proofs.tables proofs.verdict samples schemas.reader stores.arrays
-        stores.files stores.groups stores.guards stores.lines stores.published stores.remote stores.table stores.version_folders
-        stores.writer workers.shards
+        stores.files stores.groups stores.guards stores.published stores.remote stores.table stores.version_folders stores.writer
+        workers.shards
     """,
     "media": """
         config.base config.family config.models errors packing packing.strategies pipeline.media proofs.verdict samples

@@ -20,8 +20,8 @@ from prep_assets.extensions.explain.trace import trace
 from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.documents import documents_begin_with
+from prep_assets.stores.shards import STARTS
 from prep_assets.stores.table import open_stream
-from prep_assets.stores.tokens import STARTS
 from prep_assets.stores.version_folders import Published
 from prep_assets.text.documents import sentences_of
 from prep_assets.text.vocabulary import Ends, ends_of, load_vocabulary

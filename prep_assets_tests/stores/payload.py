@@ -12,8 +12,8 @@ from prep_assets.errors import StoreError
 from prep_assets.stores.h5 import h5_layout
 from prep_assets.stores.manifest import MANIFEST
 from prep_assets.stores.packed import DOCUMENT_FIELDS, write_documents
+from prep_assets.stores.shards import StorageFormat
 from prep_assets.stores.table import PACKED
-from prep_assets.stores.tokens import StorageFormat
 from prep_assets.stores.verification import sums_of
 from prep_assets.stores.writer import TableWriter
 

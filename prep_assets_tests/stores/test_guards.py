@@ -19,8 +19,8 @@ from prep_assets.stores.files import locked
 from prep_assets.stores.guards import compared
 from prep_assets.stores.manifest import Manifest
 from prep_assets.stores.published import Draft, Place
+from prep_assets.stores.shards import StorageFormat
 from prep_assets.stores.table import TOKENS, open_stream
-from prep_assets.stores.tokens import StorageFormat
 from prep_assets.stores.verification import whole_folder
 from prep_assets.stores.version_folders import Published
 from prep_assets.stores.writer import TableWriter

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from prep_assets import load
 from prep_assets.errors import StoreError
 from prep_assets.stores.packed import DOCUMENT_FIELDS, _check_places, write_documents
+from prep_assets.stores.shards import StorageFormat
 from prep_assets.stores.table import PACKED, open_stream
-from prep_assets.stores.tokens import StorageFormat
 from prep_assets.stores.writer import TableWriter
 from prep_assets_tests.effort import examples
 from prep_assets_tests.stored import packed_rows

@@ -19,8 +19,8 @@ from prep_assets.stores.arrays import Spool, stretches, zeros
 from prep_assets.stores.files import mapped, note_mapped_bytes
 from prep_assets.stores.guards import Guards, compared
 from prep_assets.stores.published import Draft, Place
+from prep_assets.stores.shards import StorageFormat
 from prep_assets.stores.table import TOKENS, open_stream
-from prep_assets.stores.tokens import StorageFormat
 from prep_assets.stores.writer import TableWriter
 from prep_assets_tests.stores.test_packed import write as write_packed
 

@@ -21,9 +21,8 @@ from prep_assets.errors import StoreError
 from prep_assets.extensions.training.shards import Positions
 from prep_assets.stores import h5
 from prep_assets.stores.guards import Segmented
-from prep_assets.stores.shards import BinShards
+from prep_assets.stores.shards import INDEX_FIELDS, BinShards, StorageFormat
 from prep_assets.stores.table import TOKENS, open_stream
-from prep_assets.stores.tokens import INDEX_FIELDS, StorageFormat
 from prep_assets.stores.writer import TableWriter
 from prep_assets_tests.effort import examples
 from prep_assets_tests.peak import peak

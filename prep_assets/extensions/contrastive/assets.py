@@ -18,8 +18,7 @@ from prep_assets.extensions.contrastive.proofs.rows import check_contrasts, reje
 from prep_assets.extensions.lines.checks import LinesMatch, rejected_lines
 from prep_assets.extensions.lines.proofs import check_lines
 from prep_assets.extensions.lines.write import write_lines
-from prep_assets.graph.optional import verdict_assets
-from prep_assets.graph.raw import raw_asset
+from prep_assets.graph.raw import raw_asset, verdict_assets
 from prep_assets.pipeline.asset import PUBLISHED, Asset, Check, Corruptions, FromRows, Store, Stream, option_recipe
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.verdict import Verdict

@@ -23,9 +23,8 @@ from prep_assets.extensions.exports.readable import Options, Readable, Tokens, c
 from prep_assets.extensions.exports.registry import Count, FileName, Progress, TokenId, exporter, reads
 from prep_assets.stores.groups import FURTHER, OF_RUNS
 from prep_assets.stores.h5 import FixedH5
-from prep_assets.stores.shards import BinShard, BinShards
+from prep_assets.stores.shards import BIN_NAMES, BinShard, BinShards
 from prep_assets.stores.table import GROUPS, LINES, PACKED, PAIRS, SIDES, TOKENS, Table
-from prep_assets.stores.tokens import BIN_NAMES
 from prep_assets.stores.verification import WrittenFile
 
 # AstrAI.

@@ -17,8 +17,8 @@ from prep_assets.errors import StoreError
 from prep_assets.extensions.exports.readable import Readable, Tokens
 from prep_assets.extensions.exports.registry import reader
 from prep_assets.proofs.verdict import Verdict, Worst
+from prep_assets.stores.shards import STARTS
 from prep_assets.stores.table import Role, Table
-from prep_assets.stores.tokens import STARTS
 
 SAMPLE = 100
 """Rows that are compared in addition to the first and the last, and the first of each domain."""

@@ -21,8 +21,8 @@ from prep_assets.extensions.exports.arrow import ragged, write_parquet_files
 from prep_assets.extensions.exports.blocks import IGNORE, pair_blocks, row_blocks
 from prep_assets.extensions.exports.readable import Options, Readable, Tokens, check_mask, labelled, parquet_table, require_rows_per_file
 from prep_assets.extensions.exports.registry import Count, FileName, Progress, TokenId, exporter, reads
+from prep_assets.stores.shards import STARTS
 from prep_assets.stores.table import PACKED, PAIRS, SIDES, TOKENS, Table
-from prep_assets.stores.tokens import STARTS
 from prep_assets.stores.verification import WrittenFile
 
 # ``.bin`` and ``.idx``. Byte layout: `prep_assets.extensions.training.formats`. Labels of ModelLink are unshifted, -100 where there is no loss.

@@ -20,8 +20,8 @@ from prep_assets.extensions.exports.readable import Options, Readable
 from prep_assets.schemas.registry import check_options
 from prep_assets.stores.lists import declared
 from prep_assets.stores.manifest import MANIFEST, Manifest
+from prep_assets.stores.shards import STARTS
 from prep_assets.stores.table import MARGIN, TOKENS, Schema, Table, open_table
-from prep_assets.stores.tokens import STARTS
 from prep_assets.stores.verification import whole_folder
 from prep_assets.stores.version_folders import Published
 

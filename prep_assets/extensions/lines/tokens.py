@@ -18,8 +18,8 @@ from prep_assets.errors import Refused
 from prep_assets.pipeline.asset import FromLines, LineEncoder, Target
 from prep_assets.pipeline.tokens import add, encode_in_shards, writers_of
 from prep_assets.pipeline.workspace import Workspace
+from prep_assets.stores.files import row_of
 from prep_assets.stores.guards import Guards
-from prep_assets.stores.lines import rows_between
 from prep_assets.stores.published import Draft
 from prep_assets.stores.remote import backend_of, remote_of
 from prep_assets.stores.table import open_stream
@@ -159,3 +159,14 @@ def _batches(path: Path, part: Part) -> Iterator[Batch]:
     while batch := list(islice(rows, BATCH)):
         yield first, batch
         first += len(batch)
+
+
+def rows_between(path: Path, guards: Guards, start: int, stop: int | None) -> Iterator[dict[str, Any]]:
+    """Yield the objects of the lines of a file from byte `start` to byte `stop`, at both of which a line begins; to the end without `stop`."""
+    with guards.open(path) as file:
+        file.seek(start)
+        for line in file:
+            yield row_of(line)
+            start += len(line)
+            if start == stop:
+                return

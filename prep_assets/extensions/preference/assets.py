@@ -19,8 +19,7 @@ from prep_assets.extensions.preference.lines import LABELS, LEFT_OUT, TIED, is_t
 from prep_assets.extensions.preference.mutations import JUDGES, MARGIN_MUTATIONS, PAIR_MUTATIONS
 from prep_assets.extensions.preference.pairs import PairEncoder
 from prep_assets.extensions.preference.proofs.pairs import check_margins, check_pairs, claim
-from prep_assets.graph.optional import verdict_assets
-from prep_assets.graph.raw import raw_asset
+from prep_assets.graph.raw import raw_asset, verdict_assets
 from prep_assets.pipeline.asset import (
     MASKED_TOKEN_COLUMNS,
     REASONING,

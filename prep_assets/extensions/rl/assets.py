@@ -36,8 +36,7 @@ from prep_assets.extensions.rl.mutations import GOLD, GROUP_CORRUPTIONS, JUDGES,
 from prep_assets.extensions.rl.prompts import GOLDS, PromptEncoder, prompt_line
 from prep_assets.extensions.rl.proofs.golds import check_prompts, claim
 from prep_assets.extensions.rl.schemas import arithmetic_rows, gold_as_json_number
-from prep_assets.graph.optional import verdict_assets
-from prep_assets.graph.raw import raw_asset
+from prep_assets.graph.raw import raw_asset, verdict_assets
 from prep_assets.pipeline.asset import (
     REASONING,
     TEMPLATE,

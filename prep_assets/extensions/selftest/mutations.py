@@ -17,7 +17,7 @@ from prep_assets.proofs.mutations import Change, Mutation, mutate_alone, mutate_
 from prep_assets.proofs.selection import DUPLICATE, FILTERED, UNREADABLE, Selected
 from prep_assets.proofs.source_texts import TEXT, Said
 from prep_assets.stores.images import Image
-from prep_assets.stores.tokens import signed, unsigned
+from prep_assets.stores.shards import signed, unsigned
 from prep_assets.text.vocabulary import Vocabulary
 
 # Errors of training data, made on purpose in a copy, to see that the check for them fails.

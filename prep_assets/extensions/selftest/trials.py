@@ -32,8 +32,8 @@ from prep_assets.proofs.mutations import Mutation
 from prep_assets.proofs.tables import check_rows
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.samples import PlainChat, Sample
+from prep_assets.stores.shards import ATTENTION, STARTS, unsigned
 from prep_assets.stores.table import TOKENS, Origins, Ragged, Table
-from prep_assets.stores.tokens import ATTENTION, STARTS, unsigned
 from prep_assets.text.template import ChatTemplate, marks_generated
 from prep_assets.text.vocabulary import Vocabulary
 

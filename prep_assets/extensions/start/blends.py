@@ -14,8 +14,8 @@ from msgspec import Struct
 
 from prep_assets.extensions.blends.store import BlendStore, windows_in
 from prep_assets.stores.arrays import stretches
+from prep_assets.stores.shards import STARTS
 from prep_assets.stores.table import Table
-from prep_assets.stores.tokens import STARTS
 
 
 class Share(Struct, frozen=True):

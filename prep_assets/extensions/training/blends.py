@@ -20,8 +20,8 @@ from prep_assets.pipeline.workspace import build_command
 from prep_assets.stores.guards import Guards, Verify
 from prep_assets.stores.manifest import MANIFEST, Manifest
 from prep_assets.stores.published import Place, version_with
+from prep_assets.stores.shards import ATTENTION
 from prep_assets.stores.table import Table, open_table
-from prep_assets.stores.tokens import ATTENTION
 
 
 class BlendDataset(Dataset[dict[str, Tensor]]):

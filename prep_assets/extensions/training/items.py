@@ -24,8 +24,8 @@ from prep_assets.stores.files import free_bytes
 from prep_assets.stores.guards import Guards, Verify, bare
 from prep_assets.stores.manifest import Manifest
 from prep_assets.stores.packed import POSITIONS
+from prep_assets.stores.shards import ATTENTION
 from prep_assets.stores.table import open_table
-from prep_assets.stores.tokens import ATTENTION
 
 # Arrays read in parallel, verified against the manifest with one lookup per range.
 
