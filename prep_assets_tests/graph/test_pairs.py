@@ -20,13 +20,13 @@ from prep_assets.engine import state
 from prep_assets.engine.execute import verdicts_of as verdicts
 from prep_assets.errors import CheckFailed, ConfigError, Refused
 from prep_assets.extensions.explain.trace import trace
+from prep_assets.extensions.lines import write as lines_module
 from prep_assets.extensions.lines.proofs import Line
 from prep_assets.extensions.preference.config import Preference
 from prep_assets.extensions.preference.mutations import PAIR_MUTATIONS
 from prep_assets.extensions.preference.pairs import PairEncoder
 from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.graph.graph import EVERY
-from prep_assets.pipeline import lines as lines_module
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.source_rows import Reading
 from prep_assets.proofs.verdict import Verdict

@@ -10,11 +10,11 @@ import pytest
 
 from prep_assets.errors import CheckFailed, Refused
 from prep_assets.extensions.contrastive import schema as contrastive
+from prep_assets.extensions.lines import write as lines
 from prep_assets.extensions.preference import schemas as preference
 from prep_assets.extensions.preprocess import handlers
 from prep_assets.extensions.rl import schemas as rewards
 from prep_assets.graph.graph import CHECKS, run_check
-from prep_assets.pipeline import lines
 from prep_assets.pipeline.conversations import Conversations
 from prep_assets.pipeline.examples import Item
 from prep_assets.schemas import instructions, messages, turns
