@@ -28,6 +28,8 @@ def _declared() -> dict[str, Asset]:
     """The assets of all families, with the checks that other packages add."""
     entries, checks, every = plugins.entries("families"), added_checks(), dict[str, Asset]()
     further = [(entry, asset) for entry in plugins.entries("assets").values() for asset in plugins.part_of(entry, "ASSETS")]
+    for _, asset in further:
+        require_known(f"{asset.name}: no family", asset.family, FAMILIES)
     ours = {*plugins.ours("families").values(), *plugins.ours("assets").values()}
     for family, entry in ((family, entries[family]) for family in FAMILIES):
         listed = [(entry, asset) for asset in plugins.part_of(entry, "ASSETS")]

@@ -6,18 +6,22 @@ import copy
 import pickle
 import shutil
 from collections.abc import Mapping
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import structs
 from torch.utils.data import DataLoader
 from typer.testing import CliRunner
 
+from prep_assets import plugins
 from prep_assets.cli.main import app
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.extensions.blends.assets import training_streams
 from prep_assets.extensions.explain.previews import preview
+from prep_assets.graph import graph
 from prep_assets.graph.graph import EVERY
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.published import versions
@@ -168,3 +172,17 @@ def test_trainers_get_its_shares(documents: Workspace, trainer: str, monkeypatch
     refused = CliRunner().invoke(app, ["launch-snippet", "pretrain_blend", "--trainer", "trl"])
     assert refused.exit_code == 1
     assert "BlendDataset" in refused.output
+
+
+def test_a_package_adds_assets_to_a_family_that_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry, entries, part_of = EntryPoint("extra", "acme_prep.extra", "prep_assets.assets"), plugins.entries, plugins.part_of
+    extra = [structs.replace(EVERY["sft_blend"], name="sft_extra")]
+    monkeypatch.setattr(plugins, "entries", lambda group: {**entries(group), **({"extra": entry} if group == "assets" else {})})
+    monkeypatch.setattr(plugins, "part_of", lambda each, name: extra if each is entry else part_of(each, name))
+    monkeypatch.setattr(graph, "added_code", lambda module: f"code of {module}")
+    found = graph._declared()
+    assert [*found].index("sft_extra") == [*found].index("sft_blend") + 1
+    assert found["sft_extra"].added == {"family": "code of acme_prep.extra"} and not found["sft_blend"].added
+    extra[:] = [structs.replace(extra[0], family="sftt")]
+    with pytest.raises(ConfigError, match="sft_extra: no family 'sftt'; did you mean 'sft'"):
+        graph._declared()
