@@ -26,7 +26,6 @@ from msgspec import Struct
 
 from prep_assets.array_types import Ints
 from prep_assets.errors import StoreError, nearest
-from prep_assets.stores import shards as of_tokens
 from prep_assets.stores.arrays import Spool, batches, cumulative_sums, equals_previous, fill_column, predecessors, sizes
 from prep_assets.stores.files import map_file, note_mapped_bytes, row_of
 from prep_assets.stores.groups import FURTHER, OF_RUNS, PROMPTS, RESPONSES, REWARDS, STREAMS, holds_groups
@@ -35,7 +34,7 @@ from prep_assets.stores.images import NO_IMAGES, Images, open_images
 from prep_assets.stores.lists import StoredLists, open_lists
 from prep_assets.stores.packed import POSITIONS as POSITIONS
 from prep_assets.stores.packed import open_documents, open_rows
-from prep_assets.stores.shards import ATTENTION, STARTS, read_ours, signed
+from prep_assets.stores.shards import ATTENTION, INDEX_FIELDS, STARTS, read_ours, signed
 
 Role = Literal["ids", "weight", "attention", "value", "json"]
 BLOCK = 1 << 22
@@ -542,7 +541,7 @@ def _tokens(folder: Path, name: str, domain: str, guards: Guards, schema: Schema
     index = folder / f"{name}.index"
     if not index.is_dir():
         raise StoreError(f"{folder} has no token stream {name!r}: neither {index.name} nor {name}.documents is there")
-    ends, file, row = load_columns(index, of_tokens.INDEX_FIELDS, guards).values()
+    ends, file, row = load_columns(index, INDEX_FIELDS, guards).values()
     columns = {key: Ragged(array, ends) for key, array in read_ours(folder, name, guards).items()}
     count, tokens = len(ends), int(ends[-1]) if len(ends) else 0
     images, lists = open_images(folder, name, guards), open_lists(folder, name, tokens, count, guards)

@@ -29,14 +29,13 @@ from xxhash import xxh3_64_intdigest
 
 from prep_assets.array_types import Ints
 from prep_assets.errors import StoreError
-from prep_assets.stores import shards as of_tokens
 from prep_assets.stores.arrays import Columns, Spool, batches, cumulative_sums, stretches, zeros
 from prep_assets.stores.files import note_mapped_bytes
 from prep_assets.stores.guards import Guards
 from prep_assets.stores.h5 import FixedH5, GrowingH5
 from prep_assets.stores.images import ImageBlock, ImageWriter
 from prep_assets.stores.lists import Entries, ListWriter, declared
-from prep_assets.stores.shards import BIN_NAMES, BinShards, StorageFormat
+from prep_assets.stores.shards import BIN_NAMES, INDEX_FIELDS, BinShards, StorageFormat
 from prep_assets.stores.table import LINE_FIELDS, MARGIN, TOKENS, Schema, Table, open_stream
 from prep_assets.stores.verification import WrittenFile, write_json
 
@@ -204,7 +203,7 @@ class _Stream(AbstractContextManager["_Stream"]):
 
     def __init__(self, arrays: GrowingH5 | FixedH5 | BinShards, index: Path | None, keys: Mapping[str, str], *, indexed: bool) -> None:
         self._arrays, self._index, self._keys = arrays, index, keys
-        self._columns = None if index is None else Columns(index, of_tokens.INDEX_FIELDS | ({"source": np.int32} if indexed else {}))
+        self._columns = None if index is None else Columns(index, INDEX_FIELDS | ({"source": np.int32} if indexed else {}))
         self._images = None if index is None else ImageWriter(index.parent, index.stem)
         self._records = self._tokens = 0
         self._margins: Columns | None = None

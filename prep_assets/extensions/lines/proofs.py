@@ -1,4 +1,4 @@
-"""Proofs of lines: against their rows, and of what several say of one prompt."""
+"""Proofs of lines against their rows, of what several say of one prompt, and of merged tables against their parts."""
 
 from __future__ import annotations
 
