@@ -237,7 +237,7 @@ class Bound(Model):
 
 
 class Quality(Model):
-    """What is looked for in the texts of examples, see `prep_assets.quality`."""
+    """What is looked for in the texts of examples, see `prep_assets.extensions.quality`."""
 
     steps: dict[str, dict[str, Any]] = Field(default={})
     """Quality steps in order: a name or 'package.module:function', and options, among them action: drop (reject what it finds, the default), note (count
