@@ -83,7 +83,7 @@ def known_fault(name: str) -> str:
         verdicts = Verdicts([Configured(name, "drop", partial(quality_steps()[name].factory, **known.options), {})])
         middle = len(known.examples) // 2
         for block in (known.examples[:middle], known.examples[middle:]):
-            verdicts.add(corrupted_examples(block), (), ())
+            verdicts.add(verdicts.judged(corrupted_examples(block)))
         verdicts.finish()
         found = {at: f"{reason}: {detail}" for at, (reason, detail) in sorted(verdicts.dropped.items())}
         notes = {note: verdicts.notes[f"{name}.{note}"] for note in known.notes}
@@ -106,7 +106,7 @@ def numbering_fault() -> str:
     for action in ("drop", "note"):
         verdicts = Verdicts([Configured("number", action, lambda: by_block(step), {})])
         for block in ((0, 1), (2, 3, 4)):
-            verdicts.add(corrupted_examples([document(str(number)) for number in block]), (), ())
+            verdicts.add(verdicts.judged(corrupted_examples([document(str(number)) for number in block])))
         verdicts.finish()
         found = {at: detail for at, (_, detail) in verdicts.dropped.items()} | {at: detail for at, (detail,) in verdicts.noted.items()}
         if {at: [word for word in detail.split() if word.isdigit()] for at, detail in found.items()} != {at: [str(at)] for at in (1, 3, 4)}:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -145,17 +145,24 @@ def _left_before(family: str, workspace: Workspace, name: str) -> dict[str, Any]
     return {"before": before} if before else {}
 
 
-class _OfShard(Struct, frozen=True):
-    """The attributes of `Verdicts`, and what each step notes: dtype and bytes."""
+class Block(Struct, frozen=True):
+    """What the steps say of some consecutive examples, before it is put together with what they say of those before.
 
+    Attributes:
+        count: number of examples.
+        places: file and row of each.
+        held_out: which of them are held out; empty where examples that are alike may stand on both sides.
+        judged: what each step says.
+    """
+
+    count: int
     places: list[tuple[int, int]]
     held_out: list[bool]
-    notes: dict[str, list[Any]]
-    dropped: dict[int, tuple[str, str]]
-    noted: dict[int, list[str]]
-    found: list[tuple[tuple[str, str, str], int]]
-    first: list[tuple[tuple[str, str, str], tuple[int, str]]]
-    spools: list[list[tuple[str, bytes]]]
+    judged: list[Judged]
+
+
+_Shard = tuple[list[Block], list[list[tuple[str, bytes]]]]
+"""The blocks of a shard, and what each step notes: dtype and bytes."""
 
 
 class Verdicts:
@@ -186,19 +193,18 @@ class Verdicts:
         """File and row of every example: int64[2, n]."""
         return np.concatenate([np.zeros((2, 0), np.int64), *self._places], axis=1)
 
-    def add(self, examples: Examples, items: Sequence[Item], held_out: Sequence[bool]) -> None:
-        """Judge a block, with the records of its examples.
+    def judged(self, examples: Examples, items: Sequence[Item] = (), held_out: Sequence[bool] = ()) -> Block:
+        """Judge the next examples, with their records; see `Block`."""
+        places = [(item.record.file, item.record.row) for item in items]
+        return Block(len(examples), places, [*held_out], [at_work.judge(examples) for _, at_work in self._steps if len(examples)])
 
-        Args:
-            held_out: which of them are held out; empty where examples that are alike may stand on both sides.
-        """
-        if not len(examples):
-            return
-        self._places.append(np.array([[item.record.file for item in items], [item.record.row for item in items]], np.int64))
-        self._held_out += held_out
-        for step, at_work in self._steps:
-            self._take(step, at_work.judge(examples), self.count)
-        self.count += len(examples)
+    def add(self, block: Block) -> None:
+        """Add what was judged."""
+        self._places.append(np.array(block.places, np.int64).reshape(-1, 2).T)
+        self._held_out += block.held_out
+        for (step, _), judged in zip(self._steps, block.judged, strict=block.count > 0):
+            self._take(step, judged, self.count)
+        self.count += block.count
 
     @property
     def in_shards(self) -> bool:
@@ -206,31 +212,19 @@ class Verdicts:
         at_work = [each for _, each in self._steps]
         return all(not isinstance(each, KnowsGolds) and (each.noted or type(each).finish is Step.finish) for each in at_work)
 
-    def of_shard(self) -> bytes:
-        """What the next shard of a domain adds to the verdicts on those before, see `take_shard`."""
+    def of_shard(self, blocks: Sequence[Block]) -> bytes:
+        """What the blocks of the next shard of a domain add to the verdicts on those before, see `add_shard`."""
         spools = [[(spool.dtype.str, spool.array().tobytes()) for spool in at_work.noted] for _, at_work in self._steps]
-        places = self.places.T.tolist()
-        return msgpack.encode(
-            _OfShard(places, self._held_out, self.notes, self.dropped, self.noted, [*self.found.items()], [*self.first.items()], spools)
-        )
+        return msgpack.encode((blocks, spools))
 
-    def take_shard(self, written: bytes) -> None:
+    def add_shard(self, written: bytes) -> None:
         """Add the verdicts on the next shard."""
-        shard = msgpack.decode(written, type=_OfShard)
-        self._places.append(np.array(shard.places, np.int64).reshape(-1, 2).T)
-        self._held_out += shard.held_out
-        for name, values in shard.notes.items():
-            self.notes.setdefault(name, []).extend(values)
-        self.dropped |= {self.count + number: why for number, why in shard.dropped.items()}
-        self.noted |= {self.count + number: found for number, found in shard.noted.items()}
-        for kind, count in shard.found:
-            self.found[kind] += count
-        for kind, (number, detail) in shard.first:
-            self.first.setdefault(kind, (self.count + number, detail))
-        for (_, at_work), spools in zip(self._steps, shard.spools, strict=True):
-            for spool, (dtype, noted) in zip(at_work.noted, spools, strict=True):
+        blocks, spools = msgpack.decode(written, type=_Shard)
+        for block in blocks:
+            self.add(block)
+        for (_, at_work), of_step in zip(self._steps, spools, strict=True):
+            for spool, (dtype, noted) in zip(at_work.noted, of_step, strict=True):
                 spool.append(np.frombuffer(noted, dtype))
-        self.count += len(shard.places)
 
     def finish(self) -> None:
         """Let the steps judge the domain as a whole."""
@@ -341,31 +335,33 @@ def judged_domain(source: Source, payload: Path) -> Verdicts:
         runner = None  # other machines do not see the folder of a check
     shards = source.shards(source.family.cluster.shards) if runner else []
     if runner is None or len(shards) < 2 or sum(shard.size for shard in shards) < tokens.FEWEST * tables.SHARD_BYTES:
-        _judge(verdicts, source, source.reading())
+        for block in _judged(verdicts, source, source.reading()):
+            verdicts.add(block)
     else:
         shards = tokens.shards_without_duplicates(source, runner, shards, payload, again=True)
         work = partial(_judged_shard, source=source.travelling(runner, tokenized=False))
         for result in tokens.shard_results(source.workspace, f"judge {source.name}", runner, shards, work, payload):
             with Guards.of_work(result.folder, result.files).open(result.folder / _SHARD) as file:
-                verdicts.take_shard(file.read())
+                verdicts.add_shard(file.read())
         runner.effort.shards += len(shards)
     verdicts.finish()
     return verdicts
 
 
-def _judge(verdicts: Verdicts, source: Source, reading: Reading) -> None:
+def _judged(verdicts: Verdicts, source: Source, reading: Reading) -> Iterator[Block]:
     compares_sides = _compares_sides(source.family, source.name)
     for examples, items, in_test in examples_of(reading, "judge"):
-        verdicts.add(examples, items, [bool(is_held_out(source.family, item, in_test)) for item in items] if compares_sides else ())
+        held_out = [bool(is_held_out(source.family, item, in_test)) for item in items] if compares_sides else ()
+        yield verdicts.judged(examples, items, held_out)
 
 
 def _judged_shard(task: Any, folder: Path, *, source: Source) -> dict[str, int]:
     """The work of one shard."""
     verdicts = Verdicts(steps_of(source.family, source.name))
-    _judge(verdicts, source, source.part(task))
+    blocks = [*_judged(verdicts, source, source.part(task))]
     with WrittenFile(folder / _SHARD) as file:
-        file.write(verdicts.of_shard())
-    return {"examples": verdicts.count}
+        file.write(verdicts.of_shard(blocks))
+    return {"examples": sum(block.count for block in blocks)}
 
 
 def write_verdicts(target: Target, quarantine: Quarantine) -> Draft:
