@@ -278,7 +278,7 @@ PLANTS: Mapping[str, Change] = {
     "that a domain is judged at all": (
         "pretrain fields",
         "extensions/quality/judging",
-        "_judge(verdicts, source, source.reading())",
+        "verdicts.add(block)",
         "pass",
     ),
     "labels of ids": (
