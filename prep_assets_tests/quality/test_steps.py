@@ -725,6 +725,10 @@ def test_the_places_of_values_are_few() -> None:
         assert begin <= len(prose) * 9 < len(prose) * 9 + len(value) <= end and end - begin < 900
 
 
+def test_a_long_row_of_cards_is_a_row_of_cards() -> None:
+    assert redacted("|".join(["4012|8888|8888|1881"] * 2000), ["card"]) == "|".join(["<CREDIT_CARD>"] * 2000)
+
+
 def test_a_value_belongs_to_the_example_that_holds_it() -> None:
     texts = ["nothing", "a@b.org, c@d.org", "", "+49 30 1234567 and e@f.org"]
     judged = private_data(kinds=["email", "phone"]).judge(of(texts))

@@ -92,7 +92,8 @@ def _end_with_signs(text: str, found: re.Match[str]) -> int | None:
     stops = (high, found.start("more")) if found["more"] else (high,)  # or a code behind the number
     end = next((end for end in stops if _is_card(text[low:end], _BRANDS if named else _BRANDS[:-1])), None)
     if end and re.match(rf"{re.escape(sign)}[0-9]{{4}}", text[end:]):
-        return end if (more := CARD.match(text, end + len(sign))) and _end_with_signs(text, more) else None
+        more = CARD.match(text, end + len(sign))
+        return end if more and _is_card(text[more.start() : more.end("end")]) else None
     return end
 
 
