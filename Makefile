@@ -97,13 +97,13 @@ lint: $(VENV)/.installed-lint
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
-# mutation testing of the proofs themselves: MODULE="selection rows" are two of prep_assets/proofs; all of them without
+# changes of the proofs themselves: MODULE="proofs checks/selection", SEED, COUNT (400) of them, SECONDS (20) of a processor for each that lives
 $(VENV)/.installed-mutants: $(VENV)/.installed-test
 	@$(INSTALL) --editable '.[test,mutants]'
 	@touch $@
 
 mutants: $(VENV)/.installed-mutants
-	@PYTHONPATH=tools $(BIN)/python -m mutants $(MODULE)
+	@PYTHONPATH=tools MODULE='$(MODULE)' SEED='$(SEED)' COUNT='$(COUNT)' SECONDS='$(if $(filter file,$(origin SECONDS)),,$(SECONDS))' $(BIN)/python -m mutants
 
 # bugs planted in the code that builds: MODULE="text schemas/turns", SEED, COUNT (200) of them, JOBS at a time; what was tried before is not tried again
 planted: $(VENV)/.installed-test

@@ -27,7 +27,7 @@ from prep_assets.text.suspects import edge_set
 from prep_assets.text.vocabulary import Vocabulary
 from prep_assets_tests.effort import examples
 from prep_assets_tests.peak import peak
-from prep_assets_tests.proofs.shipped import SHIPPED, normalizing, rows
+from prep_assets_tests.proofs.shipped import SHIPPED, normalizing, rows, spaced
 from prep_assets_tests.proofs.words import record
 from prep_assets_tests.tokenization.loaded import CONFIGS, NAMES, load
 
@@ -42,9 +42,11 @@ TEXTS = st.lists(
 )
 
 
-@pytest.fixture(scope="module", params=NAMES)
+@pytest.fixture(scope="module", params=[*NAMES, "spaced"])
 def vocabulary(request: pytest.FixtureRequest) -> Vocabulary:
     name = request.param
+    if name == "spaced":
+        return spaced()
     return load(CONFIGS / "tokenizer" if name == "shipped" else request.getfixturevalue("real_data") / "tokenizers" / name).vocabulary
 
 

@@ -1,12 +1,23 @@
-"""Rejections by a chat template: chats that cannot be rendered, as no token stands for their files."""
+"""Rejections by a chat template, each of a chat that has the fault and of one that has not."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from prep_assets.proofs.rejected_renders import ruling
-from prep_assets.samples import Region, Sample, Turn
+from prep_assets.samples import Region, Sample, Turn, changed
+from prep_assets_tests.cells import cells
+from prep_assets_tests.proofs.conversations import PLAIN, chat, says, template, user
+from prep_assets_tests.proofs.test_rebuilt import MARKS
+
+CHAT = chat(user("Hi"), says("~Hm.", "Hello."), user("Bye"))
+TOOLS = "{%- for tool in tools or [] -%}{{- tool | tojson -}}{%- endfor -%}" + PLAIN
+RENDERED = "transformers renders it, "
+ONE = RENDERED + "and every text stands in it once"
+OTHERWISE = "transformers writes it otherwise without its options"
+TOOL = {"name": "f", "description": "Finds a cat."}
 
 
 @pytest.mark.parametrize("kind", ["image", "audio", "video"])
@@ -15,3 +26,42 @@ def test_a_file_without_a_token_explains_one_reason(kind: str) -> None:
     sample = Sample((Turn("user", (Region("text", "What is it?"), Region(kind, "1.bin"))), Turn("assistant", (Region("text", "A cat."),))))
     assert ruling(f"no_{kind}_token", sample, template) == ""
     assert ruling("no_stop_token", sample, template) is None
+
+
+@cells(
+    ("reason", "source", "sample", "says"),
+    [
+        ("lone_surrogate", PLAIN, chat(user("Hi \ud800")), ""),
+        ("lone_surrogate", PLAIN, CHAT, None),
+        ("template_refuses", "{{- raise_exception('never') -}}", CHAT, ""),
+        ("template_drops_content", "{{- raise_exception('never') -}}", CHAT, None),
+        ("template_refuses", PLAIN, CHAT, "transformers renders it"),
+        ("template_drops_content", PLAIN, CHAT, ONE),
+        ("template_drops_content", "{{- messages[-1].content -}}", CHAT, ""),
+        ("template_drops_content", PLAIN, chat(says("!f", "Hello.")), ONE),
+        ("template_drops_content", PLAIN + "{{- messages[0].content -}}", CHAT, None),
+        ("template_rewrites_content", PLAIN.replace("+ m.content", "+ (m.content | upper)"), CHAT, ""),
+        ("template_reorders_content", PLAIN, CHAT, RENDERED + "with its texts in their order"),
+        ("template_reorders_content", PLAIN.replace("in messages", "in messages | reverse"), CHAT, None),
+        ("template_reorders_content", PLAIN.replace("thought + m.content", "m.content + thought"), CHAT, None),
+        ("mask_not_provable", PLAIN, CHAT, RENDERED + "and the renders before and after each answer say what is trained"),
+        ("mask_not_provable", PLAIN, chat(user("Hi")), None),
+        ("unknown_template_option", PLAIN, changed(CHAT, template_options={"mode": "m"}), None),
+        ("unknown_template_option", "{{- mode -}}" + PLAIN, changed(CHAT, template_options={"mode": "m"}), OTHERWISE),
+        ("unknown_template_option", "{{- mode -}}" + PLAIN, changed(CHAT, template_options={"mode": "m", "other": 1}), None),
+        ("template_drops_tools", PLAIN, changed(CHAT, tools=(TOOL,)), ""),
+        ("template_drops_tools", TOOLS, changed(CHAT, tools=(TOOL,)), RENDERED + "with names and descriptions of all tools"),
+        ("template_drops_tools", TOOLS.replace("tool |", "tool.name |"), changed(CHAT, tools=(TOOL,)), ""),
+        ("template_drops_documents", PLAIN, changed(CHAT, documents=({"title": "t"},)), ""),
+        ("template_drops_documents", TOOLS.replace("tools", "documents"), changed(CHAT, documents=({"title": "t"},)), None),
+        ("template_drops_names", PLAIN, chat(changed(user("Hi"), name="Anna")), ""),
+        ("template_drops_names", PLAIN.replace("m.role +", "(m.name or '') + m.role +"), chat(changed(user("Hi"), name="Anna")), None),
+    ],
+)  # fmt: skip
+def test_a_right_chat_and_one_with_the_fault(reason: str, source: str, sample: Sample, says: str | None) -> None:
+    assert ruling(reason, sample, template(source)) == says
+
+
+def test_tags_of_a_training_variant_say_what_is_trained() -> None:
+    marked = replace(template(), training=MARKS)
+    assert ruling("mask_not_provable", CHAT, marked) == RENDERED + "and the generation tags of its template say what is trained"

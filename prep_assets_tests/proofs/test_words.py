@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from prep_assets.proofs import words as module
-from prep_assets.proofs.words import _SPLITS, cuts_before_spaces, cuts_unspaced, unproven_id, whole_tokens
+from prep_assets.proofs.words import _SPLITS, Words, cuts_before_spaces, cuts_unspaced, unproven_id, whole_tokens
+from prep_assets.text.ids import Flat
 from prep_assets_tests.cells import cells
 
 # -- Where a tokenizer lets texts be cut, by what its file says ---------------------------------------------------------------------------
@@ -193,3 +194,26 @@ def test_a_tokenizer_without_bytes_or_lines() -> None:
 
 def ids(*values: int) -> Any:
     return lambda: np.array(values)
+
+
+def test_the_longest_unused_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, cache = list[bytes](), Words()
+
+    def tokenized(words: list[bytes]) -> Flat:
+        asked.extend(words)
+        return Flat(np.array(list(map(int, words)), np.uint32), np.arange(len(words) + 1))
+
+    def ids_of(*words: bytes) -> list[int]:
+        ids, starts, counts = cache.ids_of([*words], tokenized)
+        assert counts.tolist() == [1] * len(words)
+        return ids[starts].tolist()  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(module, "MOST_BYTES", 10 * (module.EACH + 2 + 4))
+    words = [b"%02d" % number for number in range(12)]
+    for word in words[:10]:
+        assert ids_of(word) == [int(word)]
+    assert ids_of(words[0], words[10]) == [0, 10]
+    assert [*cache.known] == [words[0], *words[7:11]], "half of what is allowed"
+    assert ids_of(words[1], *words[7:]) == [1, 7, 8, 9, 10, 11]
+    assert asked == [*words[:11], words[1], words[11]]
+    assert ids_of(*words[2:6]) == [2, 3, 4, 5] and len(cache.known) == 5, "what it takes is counted anew"

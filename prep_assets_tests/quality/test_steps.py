@@ -517,6 +517,7 @@ def test_pages_of_fineweb(text: str, reason: str) -> None:
             "_<EMAIL_ADDRESS>_ -<EMAIL_ADDRESS> .<EMAIL_ADDRESS> **<PHONE_NUMBER>**",
         ),
         ("_wei@почта.рф_ and __zoe_b@пример.рф, a@mail.ru", "_<EMAIL_ADDRESS>_ and __<EMAIL_ADDRESS>, <EMAIL_ADDRESS>"),
+        ("ANNA@MAIL.RU", "<EMAIL_ADDRESS>"),
         ("почта@пример.рф, 请联系anna@mail.ru之前", "<EMAIL_ADDRESS>, 请联系<EMAIL_ADDRESS>之前"),
         # keys of services
         ("aws_secret_access_key = wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "aws_secret_access_key = <SECRET>"),

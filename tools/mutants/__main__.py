@@ -1,121 +1,92 @@
-"""``python -m mutants MODULE…``: change the proofs one place at a time, and see whether their direct tests fail.
+"""``python -m mutants``: change the proofs one place at a time, and see whether any test of the suite notices.
 
-Modules are files of the room of proofs, and those of extensions (``contrastive/rows``): all of them if none is named, and with the name ``changed`` those
-that differ from what the page measured.
-A survivor that `survivors.md` beside this file does not list makes the run fail. PREP_ASSETS_WRITE_DOCS=1 writes the figures to `measured.md`.
+MODULE names rooms or modules (``proofs checks/selection``), all of them if it is empty; SEED draws COUNT changes; SECONDS bounds the tests of one. Results
+are lines of JSON in ``build/mutants/``; what was noticed is not tried again, and the trace there is made anew if it is deleted. A change that nothing
+notices and that `survivors.md` beside this file does not list makes the run fail. PREP_ASSETS_WRITE_DOCS=1 adds the figures to `measured.md`.
 """
 
 from __future__ import annotations
 
-import ast
+import datetime
+import json
 import os
-import re
+import random
+import subprocess
 import sys
-from concurrent.futures import ProcessPoolExecutor
-from hashlib import sha256
+from collections import Counter, defaultdict
 from pathlib import Path
 
-import pytest
+from planted.__main__ import THREADS
 
-from mutants.changed import Changed
-from mutants.page import PAGE, SURVIVORS, Figure, figures, written
-from mutants.session import Session
-
-ROOT = Path(__file__).resolve().parents[2]
-PACKAGE, TESTS = ROOT / "prep_assets", ROOT / "prep_assets_tests"
+HERE = Path(__file__).parent
 
 
 def main() -> int:
-    os.environ |= {"CI": "1", "TOKENIZERS_PARALLELISM": "false"}
-    os.environ.pop("PREP_ASSETS_TEST_DATA", None)
-    sources = modules()
-    known, states = figures(), {name: state(name) for name in sources}
-    names = sys.argv[1:] or list(sources)
-    if names == ["changed"]:
-        names = [name for name in sources if name not in known or known[name].state != states[name]]
-    unlisted = 0
-    found = {}
-    for name in names:
-        # each module in a process of its own, so that nothing of another is imported
-        with ProcessPoolExecutor(1) as pool:
-            noticed, tried, more = pool.submit(module, name).result()
-        found[name] = Figure(noticed, tried, states[name])
-        unlisted += more
-        if noticed and os.environ.get("PREP_ASSETS_WRITE_DOCS"):
-            PAGE.write_text(written({key: figure for key, figure in (figures() | {name: found[name]}).items() if key in sources}), "utf-8")
-    noticed, tried = (sum(getattr(figure, field) for figure in found.values()) for field in ("noticed", "tried"))
-    print(f"{noticed:,} of {tried:,} changes are noticed; {unlisted:,} of the others are not listed in {SURVIVORS.relative_to(ROOT)}")
-    return int(unlisted > 0)
+    import pytest
 
+    from mutants.changes import Change, changes, count
+    from mutants.traced import TESTS, TRACE, modules
+    from mutants.trials import Trials
 
-def modules() -> list[str]:
-    """The modules of the proofs, those of an extension with its name before theirs."""
-    own = [path.stem for path in sorted((PACKAGE / "proofs").glob("*.py"))]
-    added = [f"{path.parts[-3]}/{path.stem}" for path in sorted(PACKAGE.glob("extensions/*/proofs/*.py"))]
-    return [name for name in (*own, *added) if not name.endswith("__init__")]
+    asked, seed, number = (os.environ.get(name, "") for name in ("MODULE", "SEED", "COUNT"))
+    if not TRACE.is_file():
+        subprocess.run([sys.executable, "-m", "mutants.traced"], check=False)
+    named = {*asked.split()}
+    places = [(name, at) for name in modules() if not named or {name, name.rpartition("/")[0]} & named for at in range(count(name))]
+    # a tenth more, as some changes are none
+    order = random.Random(int(seed or 1)).sample(places, min(len(places), int(number or 400) * 11 // 10))
+    drawn = defaultdict[str, list[int]](list)
+    for name, at in order:
+        drawn[name].append(at)
+    made = {(name, change.place[0]): change for name, numbers in drawn.items() for change in changes(name, numbers)}
+    chosen = [made[place] for place in order if place in made][: int(number or 400)]
+    print(f"{len(places):,} changes can be made; {len(chosen):,} are tried", flush=True)
+    out = TRACE.with_name(f"{'-'.join(sorted(named)).replace('/', '.') or 'all'}-{seed or 1}.jsonl")
+    lines = out.read_text("utf-8").splitlines() if out.is_file() else []
+    found = {line["key"]: line for line in map(json.loads, lines)}  # the last of a change
+    listed = (HERE / "survivors.md").read_text("utf-8")
 
+    def key(change: Change) -> str:
+        return f"{change.key} ({change.place[0]})"
 
-def path_of(name: str) -> Path:
-    """The file of a module, below the package."""
-    extension, _, stem = name.rpartition("/")
-    return Path("extensions", extension, "proofs", f"{stem}.py") if extension else Path("proofs", f"{stem}.py")
+    def kind(change: Change) -> str:
+        is_listed = f"\n- `{change.after}`" in listed.partition(f"\n## `{change.module}`\n")[2].partition("\n## ")[0]
+        return "noticed" if found[key(change)]["by"] else "harmless" if is_listed else "lives"
 
+    def tell(change: Change, by: str, tried: int, reach: int) -> None:
+        found[key(change)] = {"key": key(change), "by": by, "tried": tried, "reach": reach}
+        with out.open("a", encoding="utf-8") as stream:
+            stream.write(json.dumps(found[key(change)], ensure_ascii=False) + "\n")
+        if not by:
+            where = f"{change.module}:{change.line} {change.function}: {kind(change)}, {tried} of {reach} tests"
+            print(f"{where}\n    - {change.before}\n    + {change.after}", file=sys.stderr, flush=True)
 
-def state(name: str) -> str:
-    """A digest of a module's code, without its comments and docstrings."""
-    tree = ast.parse((PACKAGE / path_of(name)).read_text("utf-8"))
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
-            node.body = [each for each in node.body if not (isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant))]
-    return sha256(ast.dump(tree).encode()).hexdigest()[:8]
-
-
-def tests_of(name: str) -> list[Path]:
-    """The direct tests of a module: the files of its room's or extension's tests that import it and build no store, which each fork would build again."""
-    package, folder = ".".join(path_of(name).parent.parts), Path("extensions", Path(name).parent) if "/" in name else Path("proofs")
-    imports = re.compile(rf"from prep_assets\.{package}(\.{Path(name).name} import | import ([\w, ]+, )?{Path(name).name}\b)")
-    texts = {path: path.read_text("utf-8") for path in sorted((TESTS / folder).glob("test_*.py"))}
-    return [path for path, text in texts.items() if imports.search(text) and "Workspace" not in text]
-
-
-def module(name: str) -> tuple[int, int, int]:
-    """Try all changes of one module: how many were noticed, how many there are, and how many of the others the list of survivors lacks."""
-    whole = ".".join(("prep_assets", *path_of(name).with_suffix("").parts))
-    tests = tests_of(name)
-    changed = Changed.of(whole, PACKAGE / path_of(name))
-    mutants = [mutant for mutant in changed.made.mutant_names if not _only_strict(*changed.difference(mutant))]
-    if not mutants:
-        return 0, 0, 0
-    if not tests:
-        print(f"{name}: no direct test imports it")
-        return 0, len(mutants), len(mutants)
-    changed.install()
-    session = Session(whole, mutants)
+    trials = Trials([change for change in chosen if key(change) not in found or kind(change) == "lives"], tell)
     with Path(os.devnull).open("w") as nowhere:
         kept = os.dup(1)
         os.dup2(nowhere.fileno(), 1)
-        pytest.main([*map(str, tests), "-p", "no:cacheprovider", "-p", "no:xdist", "--assert=plain", "-q"], plugins=[session])
+        pytest.main([*TESTS, "--assert=plain", str(HERE.parents[1] / "prep_assets_tests")], plugins=[trials])
         os.dup2(kept, 1)
-    if len(session.fates) < len(mutants):
-        print(f"{name}: tests fail without any change: {session.failed}")
-        return 0, len(mutants), len(mutants)
-    left = {mutant: fate for mutant, fate in session.fates.items() if fate in ("survived", "no tests")}
-    print(f"{name}: {len(mutants) - len(left):,} of {len(mutants):,}", flush=True)
-    unlisted = 0
-    listed = SURVIVORS.read_text("utf-8").partition(f"\n## `{name}`\n")[2].partition("\n## ")[0]
-    for mutant, fate in left.items():
-        before, after = changed.difference(mutant)
-        known = f"\n- `{after}`" in listed
-        unlisted += not known
-        print(f"  {mutant} {fate}{', listed' if known else ''}\n    - {before}\n    + {after}", flush=True)
-    return len(mutants) - len(left), len(mutants), unlisted
-
-
-def _only_strict(before: str, after: str) -> bool:
-    """Whether a change is about `strict` of a zip alone: an assertion about lengths that the code before it makes equal."""
-    bare = [re.sub(r",? ?strict=(True|False|None)|, (?=[):])", "", text).replace("):", ")").replace(" ", "") for text in (before, after)]
-    return bare[0] == bare[1] != ""
+    counted = Counter((room, kind(each)) for each in chosen if key(each) in found for room in ("all", each.module.rpartition("/")[0]))
+    table = "| | tried | noticed | harmless | lives | noticed of those with an effect |\n" + "|---" * 6 + "|"
+    for room in sorted({room for room, _ in counted}):
+        noticed, harmless, lives = (counted[room, each] for each in ("noticed", "harmless", "lives"))
+        share = f"{noticed / (noticed + lives):.1%}" if noticed + lives else "–"
+        table += f"\n| {room} | {noticed + harmless + lives:,} | {noticed:,} | {harmless:,} | {lives:,} | {share} |"
+    print(table)
+    if os.environ.get("PREP_ASSETS_WRITE_DOCS"):
+        page = HERE / "measured.md"
+        head, _, rest = page.read_text("utf-8").partition("\n## ")
+        commit = subprocess.run(["git", "rev-parse", "--short=8", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
+        today = datetime.datetime.now(datetime.UTC).date()
+        earlier = f"\n## {rest}" if rest else ""
+        page.write_text(f"{head.rstrip()}\n\n## {today}, `{commit}`, seed {seed or 1}\n\n{table}\n{earlier}", "utf-8")
+    return int(counted["all", "lives"] > 0)
 
 
 if __name__ == "__main__":
+    if not {*THREADS} <= {*os.environ} or os.environ.get("PYTHONHASHSEED") != "0":
+        # libraries read these when they are imported, and a process with threads cannot be forked
+        os.environ |= {**dict.fromkeys(THREADS, "1"), "TOKENIZERS_PARALLELISM": "false", "PYTHONHASHSEED": "0", "CI": "1"}
+        os.execv(sys.executable, [sys.executable, "-m", "mutants"])
     sys.exit(main())
