@@ -83,8 +83,6 @@ def _of_files(store: Store, files: Mapping[str, Table]) -> dict[str, int]:
 
 def _of_streams(streams: Mapping[str, Table]) -> dict[str, int]:
     """Count tokens, trained tokens, examples, and what belongs to them in token streams."""
-    if not streams:
-        return {}
     stores = streams.values()
     tokens = {name: _tokens(stream) for name, stream in streams.items()}
     counts = {

@@ -99,13 +99,12 @@ def stored_texts(store: Store) -> Iterator[tuple[str, str]]:
     for table in store.streams().values():
         if table.path is not None:
             yield from ((f"line {number:,} of {table.path.name}", "\n\n".join(strings_in(line))) for number, line in enumerate(table))
-        names, vocabulary = table.has("ids"), store.workspace.vocabulary(store.family)
-        for name in names:
+        vocabulary = store.workspace.vocabulary(store.family)
+        for name in table.has("ids"):
             column = replace(table.columns[name], records=None)
             for part in batches(column.ends, 1 << 20):
                 texts = vocabulary.decode_batch([ids.tolist() for ids in column.split(part)])
-                label = f"{table.name} {name}" if len(names) > 1 else table.name
-                yield from ((f"record {number:,} of {label}", text) for number, text in enumerate(texts, part.start))
+                yield from ((f"record {number:,} of {table.name} {name}", text) for number, text in enumerate(texts, part.start))
                 note_mapped_bytes(4 << 20)
 
 

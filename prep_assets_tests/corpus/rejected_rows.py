@@ -643,6 +643,7 @@ REFUSED: Mapping[str, tuple[Mapping[str, Any], list[Unfit]]] = {
             (array(Q, typed("completion", {"text": "a"})), "mixed_types"),
             (array({"content": [{"text": "q"}]}, sound.ANSWERED), "mixed_types"),
             (array({"content": [{"text": ""}]}), "empty_text"),
+            (array({"content": [{"text": "q"}], "semantic_drop_mask": ["x"]}), "wrong_type"),
             (array(C, R), "empty_prompt"),
             (array(Q, C), "role_order"),
             (array(Q, C, R, sound.ANSWERED), "role_order"),

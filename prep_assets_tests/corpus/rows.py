@@ -218,6 +218,14 @@ MESSAGES: list[Case] = [
     (chat(USER, USER, ANSWER), "user: q | user: q | assistant: a"),
     (chat(USER, ANSWER, videos=[], audios=None), "user: q | assistant: a"),
     (chat(USER, said("assistant", None, refusal="No.", prefix=False)), "user: q | assistant: No."),
+    (
+        chat(
+            USER,
+            {**ANSWER, "reasoning_details": [{"type": "reasoning.text", "text": "hm"}, {"type": "reasoning.summary", "summary": "so"}]},
+        ),
+        "user: q | assistant: <thinking>hmso</thinking>a",
+    ),
+    (chat(USER, ANSWER, documents=[{"title": "Cats", "text": "They sleep."}, {"contents": "They eat."}]), "user: q | assistant: a"),
 ]
 
 

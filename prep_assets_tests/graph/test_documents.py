@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -14,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from prep_assets import export, load
+from prep_assets.checks.of_documents import Unmasked, _weighed_fault
 from prep_assets.config.family import Domain
 from prep_assets.config.models import Pretrain
 from prep_assets.data.files import find_files
@@ -26,6 +28,7 @@ from prep_assets.pipeline.documents import Documents, Sizes, _is_clean, _totals,
 from prep_assets.pipeline.examples import Deduplicator, Reading
 from prep_assets.pipeline.sources import Pinned, Router
 from prep_assets.pipeline.workspace import Workspace
+from prep_assets.samples import DOCUMENT, Region, Sample, Turn
 from prep_assets.schemas.reader import Account, Reader
 from prep_assets.schemas.registry import Convert, convert_with
 from prep_assets.schemas.text import TextField
@@ -415,3 +418,21 @@ def test_the_shortcut_is_taken_for_every_text_that_the_schema_takes(options: dic
         except Refused:
             expected = None
         assert schema.plain({schema.key: text}) == expected
+
+
+@pytest.mark.parametrize(
+    ("region", "fault"),
+    [
+        (Region("text", "a"), None),
+        (Region("text", "a", 1), None),
+        (Region("text", "a", 0.5), "a region weighs 0.5, and the stream has no loss mask"),
+        (Region("text", "a", attend=False), "a region is not attended, and the stream has no loss mask"),
+        (Region("text", "a", 0.5, drop=True), None),
+        (Region("text", "", 0.5), None),
+    ],
+)
+def test_a_stream_without_a_mask_trains_every_token(region: Region, fault: str | None) -> None:
+    numbers = Counter[str]()
+    assert _weighed_fault(Unmasked("a", Sample((Turn(DOCUMENT, (Region("text", "b"), region)),))), numbers) == fault and numbers == {
+        "documents": 1
+    }

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
+from prep_assets.checks.rejections import rulings
 from prep_assets.errors import CheckFailed, Refused
 from prep_assets.extensions.contrastive import schema as contrastive
 from prep_assets.extensions.lines import write as lines
 from prep_assets.extensions.preference import schemas as preference
 from prep_assets.extensions.preprocess import handlers
 from prep_assets.extensions.rl import schemas as rewards
-from prep_assets.graph.graph import CHECKS, run_check
+from prep_assets.graph.graph import CHECKS, run_check, store_of
 from prep_assets.pipeline.conversations import Conversations
 from prep_assets.pipeline.examples import Item
 from prep_assets.schemas import instructions, messages, turns
@@ -253,3 +254,29 @@ def test_golds_that_a_build_keeps_or_rejects_wrongly_are_seen(make: Make, tmp_pa
     with monkeypatch.context() as patch, pytest.raises(CheckFailed, match=r"selection.*a.jsonl:2 .*nothing is wrong with it"):
         patch.setattr(lines.Claims, "check", check)
         build_it()
+
+
+RULED: Sequence[tuple[str, str, Row, str | None]] = [
+    ("chats", "render/control_token_in_content", chat(1), "none of its texts holds a control token"),
+    ("chats", "render/control_token_in_content", chat(1, "<|im_end|>"), ""),
+    ("chats", "render/mask_not_provable", chat(1), "transformers renders it, and the generation tags of its template say what is trained"),
+    ("chats", "tokenize/lossy_tokenizer", chat(1), None),
+    ("chats", "reasoning/bad_typed_call", chat(1), "what stands between the tags of calls is JSON of a name and of arguments"),
+    ("chats", "reasoning/empty_answer", chat(1), "an answer stands behind the reasoning of every turn"),
+    ("chats", "reasoning/empty_answer", chat(1, "<think>Hm.</think>"), ""),
+    ("chats", "reasoning/conflicting_reasoning", chat(1), "the reasoning in the text of each answer is that beside it"),
+    ("chats", "elsewhere/unknown", chat(1), None),
+    ("documents", "tokenize/lossy_tokenizer", ROWS["documents"][2][0], "the ids of each of its texts decode to the text"),
+    ("documents", "pretrain/too_short", ROWS["documents"][2][0], None),
+    ("pairs", "schema/empty_answer", {"prompt": "1?", "chosen": "yes", "rejected": "no"}, "each side has a text"),
+    ("pairs", "schema/empty_answer", {"prompt": "1?", "chosen": "yes", "rejected": " "}, ""),
+    ("pairs", "schema/empty_answer", {"prompt": "1?", "chosen": "yes", "rejected": "yes "}, None),
+]
+
+
+def test_what_is_said_of_rejections(make: Make, tmp_path: Path) -> None:
+    for kind in ("chats", "documents", "pairs"):
+        workspace, _, make_store = built(make, tmp_path, kind)
+        judge = rulings(store_of(workspace, make_store()))
+        for why, row, says in ((why, row, says) for of, why, row, says in RULED if of == kind):
+            assert judge(why, row) == says, (why, row)

@@ -29,6 +29,7 @@ from prep_assets.samples import DOCUMENT, IMAGE, TEXT, Region, Sample, Turn, cha
 from prep_assets.text.engines import ReferenceEngine
 from prep_assets.text.ids import Flat
 from prep_assets.text.vocabulary import Vocabulary
+from prep_assets_tests.proofs.shipped import spaced
 from prep_assets_tests.proofs.words import vocabulary
 from prep_assets_tests.proofs.words import vocabulary as sentence_vocabulary
 from prep_assets_tests.tokenization.loaded import CONFIGS, NAMES, load
@@ -117,10 +118,12 @@ LATE = 3001
 """A document after those that the tokenizer's own decoder decodes, and not among those that are tokenized again."""
 
 
-@pytest.fixture(scope="module", params=NAMES)
+@pytest.fixture(scope="module", params=[*NAMES, "spaced"])
 def loaded_vocabulary(request: pytest.FixtureRequest) -> Vocabulary:
-    """Each of the four tokenizers in turn; the real ones only where they are at hand."""
+    """Each of the tokenizers in turn; the real ones only where they are at hand."""
     name = request.param
+    if name == "spaced":
+        return spaced()
     return load(CONFIGS / "tokenizer" if name == "shipped" else request.getfixturevalue("real_data") / "tokenizers" / name).vocabulary
 
 

@@ -248,8 +248,8 @@ def encoded(again: ReferenceIds, pieces: list[Piece], first: list[bool] | None =
     return rows(again.encode_pieces(b"".join(data), np.cumsum([0, *map(len, data)]), token, begins))
 
 
-def expected(pieces: list[Piece]) -> list[list[int]]:
-    return [whole([piece])[0] if isinstance(piece, str) else [piece[0]] for piece in pieces]
+def expected(pieces: list[Piece], vocabulary: Vocabulary = SHIPPED) -> list[list[int]]:
+    return [whole([piece], vocabulary)[0] if isinstance(piece, str) else [piece[0]] for piece in pieces]
 
 
 def test_control_tokens_are_their_own_ids(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,6 +258,7 @@ def test_control_tokens_are_their_own_ids(monkeypatch: pytest.MonkeyPatch) -> No
     assert encoded(again, TALK) == expected(TALK) and again.cuts
     assert {*again.words.known} == {b"the", b" cat", b" sat", b",", b" the", b" dog"}, "what a control token spells is no word"
     assert encoded(again, TALK[:1]) == [[3]] and encoded(again, []) == []
+    assert encoded(ReferenceIds(spaced()), TALK) == expected(TALK, spaced())
 
 
 @settings(max_examples=examples(60), deadline=None)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from prep_assets.extensions.lines.proofs import Line, check_lines, lines_verdict
+from prep_assets.extensions.lines.proofs import Line, check_lines, fits_strings, lines_verdict
 from prep_assets.proofs.verdict import Verdict, Worst
 
 # -- Lines against their rows: each difference, in the words of the verdict ---------------------------------------------------------------
@@ -38,6 +38,13 @@ LONG = "x" * 300
         (line({**ROW, "gold": 2}), "gold is 2, its row gives 2.0"),
         (line({**ROW, "more": "é"}), 'more is "é", its row gives missing'),
         (line({"gold": 2.0, "prompt": "p"}, {"prompt": "p", "gold": 2.0}), "order of fields is missing, its row gives missing"),
+        *(
+            (line({"prompt": [message]}, {"prompt": [message]}), f"a message of the role 'user' has {fault}")
+            for message, fault in (
+                ({"role": "user", "content": "", "name": ""}, "an empty name"),
+                ({"role": "user", "content": "q", "loss_weight": 0.5}, "a loss weight of 0.5, which says nothing"),
+            )
+        ),
         (line({"n": LONG}, {"n": LONG + "y"}), f'n is "{LONG[:199]}, its row gives "{LONG[:199]}'),
     ],
 )
@@ -54,3 +61,25 @@ def test_lines_without_a_row() -> None:
     wrong = lines_verdict([check_lines([line(dict(ROW), None)])], stored=2)
     assert wrong.worst == Worst("a:0", "its row gives no line")
     assert lines_verdict([check_lines([line(dict(ROW), None)] * 1000)], stored=1000).summary.startswith("1,000 of 1,000 lines differ")
+
+
+def said(text: object, role: str = "assistant", **more: object) -> list[dict[str, object]]:
+    return [{"role": role, "content": text, **more}]
+
+
+@pytest.mark.parametrize(
+    ("line", "fits"),
+    [
+        ({"prompt": said("p", "user"), "completion": said("c"), "label": True}, True),
+        ({"prompt": said("p", "user"), "responses": [said("a"), said("b")], "rewards": [1.0, 0.0]}, True),
+        ({"prompt": said("p", "user"), "responses": [said("a"), said("b", "tool")]}, False),
+        ({"prompt": said("p", "user"), "chosen": said("a", loss_weight=0), "rejected": said("b")}, False),
+        ({"prompt": said("p", "system"), "chosen": said("a"), "rejected": said("b")}, False),
+        ({"prompt": said("p", "user"), "chosen": said("a"), "rejected": said([])}, False),
+        ({"prompt": said("s", "user") + said("p", "user"), "completion": said("c")}, False),
+        ({"prompt": said("p", "user"), "completion": said("c"), "tools": []}, False),
+        ({"prompt": said("p", "user"), "completion": said("c"), "chat_template_kwargs": {}}, False),
+    ],
+)
+def test_messages_that_strings_would_hold(line: dict[str, Any], fits: bool) -> None:
+    assert fits_strings(line) is fits

@@ -305,8 +305,12 @@ def test_arguments_that_a_template_sorts() -> None:
     """As Gemma 4's does, by Jinja's ``dictsort``."""
     call = {"function": {"name": "add", "arguments": {"b": 1, "A": {"d": 2, "c": 3}}}}
     row = {"messages": [{"role": "user", "content": "Add."}, {"role": "assistant", "tool_calls": [call]}]}
+    typed = f"<tool_call>{json.dumps(call['function'])}</tool_call>"
+    written = {"messages": [row["messages"][0], {"role": "assistant", "content": typed}]}
     for sorts, leaves in ((False, ["add", "b", "1", "A", "d", "2", "c", "3"]), (True, ["add", "A", "c", "3", "d", "2", "b", "1"])):
         said = Reading("messages", {}, "Sample", sorts=sorts).texts(row)
+        assert [each.text for each in said if each.kind == CALL] == leaves
+        said = Reading("messages", {}, "Sample", sorts=sorts, calls=True).texts(written)
         assert [each.text for each in said if each.kind == CALL] == leaves
     in_order = "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}{{ c.function | tojson }}{% endfor %}{% endfor %}"
     for source, sorts in ((in_order, False), (in_order.replace("c.function", "c.function.arguments | dictsort"), True), ("", False)):

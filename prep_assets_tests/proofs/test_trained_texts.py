@@ -183,6 +183,14 @@ def test_tags_that_mark_another_answer(turns: tuple[Turn, ...], last: int, cut: 
     assert str(raised.value) == says_why
 
 
+def test_an_answer_without_tags_beside_one_that_has_them() -> None:
+    source = (
+        MARKS_WRONG.partition("{%- else -%}")[0].replace("LAST", "2") + "{%- else -%}{{- m.content + '<|e|>' -}}{%- endif -%}{%- endfor -%}"
+    )
+    with pytest.raises(CheckFailed, match=r"marks \[\] of turn 3 as generated, which is 'See you.<\|e\|>'"):
+        derive(CHAT, MaskOptions(), conversations.template(source))
+
+
 VARIANT = HARMONY.replace("{{- '<|start|>assistant<|message|>'", "{{- HEADER -}}{%- generation -%}{{- LEAD").replace(
     "'<|end|>') -}}", "'<|end|>') -}}{%- endgeneration -%}"
 )

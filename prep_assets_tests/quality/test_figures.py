@@ -73,4 +73,5 @@ def test_the_proof_takes_the_language_of_a_text() -> None:
     english = "Please write down 030 90186445 and tell us before Friday whether everything is right."
     assert [*private_data_left(german, ("phone",))] == ["phone"]
     assert [*private_data_left(english, ("phone",))] == [*private_data_left(german, ("phone",), ("US",))] == []
+    assert [*private_data_left(english, ("phone",), ("DE",))] == ["phone"]
     assert [*private_data_left(german.replace("030 90186445", "2007-2016"), ("phone",))] == []

@@ -496,6 +496,7 @@ def test_pages_of_fineweb(text: str, reason: str) -> None:
         ("4242 4242 4242 4242 4111-1111-1111-1111", "<CREDIT_CARD> <CREDIT_CARD>"),
         ("IBAN ES91 2100 0418 4502 0005 1332 BIC CAIXESBBXXX", "IBAN <IBAN_CODE> BIC CAIXESBBXXX"),
         ("4111.1111.1111.1111, 3782.822463.10005, DE89.3704.0044.0532.0130.00. Bye", "<CREDIT_CARD>, <CREDIT_CARD>, <IBAN_CODE>. Bye"),
+        ("4222222222222 and 400000000006", "<CREDIT_CARD> and 400000000006"),
         # any sign between the groups that cards have, and a last group of one digit; other groups with other signs are no card
         ("4012/8888/8888/1881, 4222 2222 2222 2 and 4012_8888_8888_1881", "<CREDIT_CARD>, <CREDIT_CARD> and <CREDIT_CARD>"),
         ("4012 - 8888 - 8888 - 1881; 4012  8888  8888  1881; 4012·8888·8888·1881", "<CREDIT_CARD>; <CREDIT_CARD>; <CREDIT_CARD>"),
@@ -519,6 +520,9 @@ def test_pages_of_fineweb(text: str, reason: str) -> None:
         ("_wei@почта.рф_ and __zoe_b@пример.рф, a@mail.ru", "_<EMAIL_ADDRESS>_ and __<EMAIL_ADDRESS>, <EMAIL_ADDRESS>"),
         ("ANNA@MAIL.RU", "<EMAIL_ADDRESS>"),
         ("почта@пример.рф, 请联系anna@mail.ru之前", "<EMAIL_ADDRESS>, 请联系<EMAIL_ADDRESS>之前"),
+        # ids of China and Brazil, and the same with another digit
+        ("11010519491231002X, 110105194912310021", "<NATIONAL_ID>, 110105194912310021"),
+        ("529.982.247-25, 529.982.247-26, 529.982.246-25", "<NATIONAL_ID>, 529.982.247-26, 529.982.246-25"),
         # keys of services
         ("aws_secret_access_key = wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "aws_secret_access_key = <SECRET>"),
         ("https://hooks.slack.com/services/T0000ABC/B0000ABC/abcdefabcdef", "<SECRET>"),

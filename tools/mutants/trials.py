@@ -13,6 +13,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -79,17 +80,21 @@ class Trials:
                 self.cost[item.nodeid], self.breadth[item.nodeid] = sum(part["seconds"] for part in parts) + 0.01, len(runs)
                 for name in map(names.__getitem__, runs):
                     self.reach[name].append(item)
+        known = {*self.reach, *self.imported}
+        TRACE.with_name("unrun.txt").write_text("".join(f"{name}\n" for name in names if name not in known), "utf-8")
 
     def _tried(self, change: Change, functions: dict[planting.Key, list[Any]]) -> tuple[str, int, int]:
         inside = f"{change.module} {change.function}"
 
-        def promising(item: pytest.Item) -> float:
-            """What noticed a change of the function comes first, then what notices much, takes little time and runs little else."""
+        def promising(item: pytest.Item, breadth: float) -> float:
+            """What noticed a change of the function comes first, then what notices much and takes little time."""
             likely = 1 + self.noticed[item.nodeid] + 1000 * self.noticed[f"{inside} {item.nodeid}"]
-            return self.cost[item.nodeid] * self.breadth[item.nodeid] / likely
+            return self.cost[item.nodeid] * self.breadth[item.nodeid] ** breadth / likely
 
-        reach = self.reach[f"{change.module} {change.statement}"]
-        items = sorted((item for item in reach if self.sound.get(item.nodeid, True)), key=promising)
+        # in turns what runs little else, such as spoiled stores, and what runs much else, such as builds
+        reach = [item for item in self.reach[f"{change.module} {change.statement}"] if self.sound.get(item.nodeid, True)]
+        narrow, broad = (sorted(reach, key=lambda item: promising(item, breadth)) for breadth in (1, -1))
+        items = [*dict.fromkeys(chain.from_iterable(zip(narrow, broad, strict=True)))]
         failed, tried = self._run(items, lambda: planting.plant(change, functions))
         if not failed:
             return "", tried, len(items)

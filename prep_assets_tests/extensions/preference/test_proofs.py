@@ -41,6 +41,31 @@ def test_pairs_of_messages() -> None:
     assert not check_pairs([good], [{**good, "chosen": said("assistant", "c")}]).passed
 
 
+@pytest.mark.parametrize(
+    ("file", "row", "fault"),
+    [
+        (
+            "train",
+            {**pair(), "more": 1},
+            "fields ['prompt', 'chosen', 'rejected', 'more'], needs ['prompt', 'chosen', 'rejected'] and may have",
+        ),
+        ("train", pair(tools=[]), "tools and variables of a chat template stand beside strings"),
+        ("train", pair(chosen=[]), "strings and lists of messages are mixed"),
+        ("train", {"prompt": [], "chosen": [], "rejected": []}, "prompt is empty"),
+        ("train", pair(rejected=" "), "rejected is empty"),
+        ("unpaired", {"prompt": "p", "completion": "c", "label": 1}, "label is 1, needs true or false"),
+        ("ranked", {"prompt": "p", "responses": ["a", "b"], "rewards": [1.0]}, "1 rewards of 2 responses"),
+        ("ranked", {"prompt": "p", "responses": ["a", "b"], "rewards": [1, 0]}, "rewards [1, 0], which are no floats"),
+        ("ranked", {"prompt": "p", "responses": ["a", "b"], "rewards": [1.0, 1.0]}, "rewards [1.0, 1.0], not from the best to a worse one"),
+        ("ranked", {"prompt": "p", "responses": ["a", []], "rewards": [1.0, 0.0]}, "strings and lists of messages are mixed"),
+        ("ranked", {"prompt": "p", "responses": ["a", " "], "rewards": [1.0, 0.0]}, "response 1 is empty"),
+    ],
+)
+def test_a_line_that_is_wrong_in_itself(file: str, row: dict[str, Any], fault: str) -> None:
+    verdict = check_pairs(**{"train": [], "test": [], file: [row]})
+    assert not verdict.passed and f"{file} line 1: {fault}" in verdict.summary
+
+
 GOOD = {"pairs_checked": 3, "pairs_failed": 0, "longer_chosen": 2, "prompts_in_both": 0, "labelled_checked": 2, "desirable": 1}
 
 

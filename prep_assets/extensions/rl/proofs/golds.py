@@ -61,7 +61,7 @@ def _gold_fault(gold: Gold, numbers: Counter[str]) -> str | None:
 
 
 def _golds_hold(numbers: Numbers) -> str:
-    converted = numbers.get("golds_converted_again", 0)
+    converted = numbers.get("golds_converted_again")
     note = f"; {converted:,} are their schema's own and were only converted again" if converted else ""
     return f"{numbers['golds_agreed']:,} of {numbers['golds_checked']:,} golds agree with a second reading{note}"
 
