@@ -52,7 +52,8 @@ def main() -> int:
 
     def kind(change: Change) -> str:
         is_listed = f"\n- `{change.after}`" in listed.partition(f"\n## `{change.module}`\n")[2].partition("\n## ")[0]
-        return "noticed" if found[key(change)]["by"] else "harmless" if is_listed else "lives"
+        by, tried, reach = (found[key(change)][name] for name in ("by", "tried", "reach"))
+        return "noticed" if by else "harmless" if is_listed else "lives" if tried == reach else "undecided"
 
     def tell(change: Change, by: str, tried: int, reach: int) -> None:
         found[key(change)] = {"key": key(change), "by": by, "tried": tried, "reach": reach}
@@ -62,18 +63,22 @@ def main() -> int:
             where = f"{change.module}:{change.line} {change.function}: {kind(change)}, {tried} of {reach} tests"
             print(f"{where}\n    - {change.before}\n    + {change.after}", file=sys.stderr, flush=True)
 
-    trials = Trials([change for change in chosen if key(change) not in found or kind(change) == "lives"], tell)
+    trials = Trials([change for change in chosen if key(change) not in found or kind(change) in ("lives", "undecided")], tell)
     with Path(os.devnull).open("w") as nowhere:
         kept = os.dup(1)
         os.dup2(nowhere.fileno(), 1)
         pytest.main([*TESTS, "--assert=plain", str(HERE.parents[1] / "prep_assets_tests")], plugins=[trials])
         os.dup2(kept, 1)
     counted = Counter((room, kind(each)) for each in chosen if key(each) in found for room in ("all", each.module.rpartition("/")[0]))
-    table = "| | tried | noticed | harmless | lives | noticed of those with an effect |\n" + "|---" * 6 + "|"
+    table = (
+        "| | tried | noticed | harmless | live on all their tests | live on those there was time for | noticed of those with an effect |\n"
+        + "|---" * 7
+        + "|"
+    )
     for room in sorted({room for room, _ in counted}):
-        noticed, harmless, lives = (counted[room, each] for each in ("noticed", "harmless", "lives"))
-        share = f"{noticed / (noticed + lives):.1%}" if noticed + lives else "–"
-        table += f"\n| {room} | {noticed + harmless + lives:,} | {noticed:,} | {harmless:,} | {lives:,} | {share} |"
+        noticed, harmless, lives, undecided = figures = [counted[room, each] for each in ("noticed", "harmless", "lives", "undecided")]
+        share = f"{noticed / (sum(figures) - harmless or 1):.1%}"
+        table += f"\n| {room} | {sum(figures):,} | {noticed:,} | {harmless:,} | {lives:,} | {undecided:,} | {share} |"
     print(table)
     if os.environ.get("PREP_ASSETS_WRITE_DOCS"):
         page = HERE / "measured.md"
@@ -82,7 +87,7 @@ def main() -> int:
         today = datetime.datetime.now(datetime.UTC).date()
         earlier = f"\n## {rest}" if rest else ""
         page.write_text(f"{head.rstrip()}\n\n## {today}, `{commit}`, seed {seed or 1}\n\n{table}\n{earlier}", "utf-8")
-    return int(counted["all", "lives"] > 0)
+    return int(counted["all", "lives"] + counted["all", "undecided"] > 0)
 
 
 if __name__ == "__main__":
