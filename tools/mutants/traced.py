@@ -27,9 +27,9 @@ TESTS = ("-m", "not cli", "-n0", "-p", "no:cacheprovider", *(f"--ignore=prep_ass
 
 @cache
 def modules() -> list[str]:
-    """The modules of proofs and checks, as they lie in the package."""
-    folders = ("proofs", "checks", "extensions/*/proofs")
-    found = sorted(path for folder in folders for path in PACKAGE.glob(f"{folder}/*.py"))
+    """The modules of proofs and checks, those of extensions too, as they lie in the package."""
+    places = [f"{place}{file}" for place in ("", "extensions/*/") for file in ("proofs/*.py", "checks/*.py", "proofs.py", "checks.py")]
+    found = sorted(path for place in places for path in PACKAGE.glob(place))
     return [path.relative_to(PACKAGE).with_suffix("").as_posix() for path in found if path.stem != "__init__"]
 
 
