@@ -128,10 +128,11 @@ def fold(word: str) -> str:
 
 def spaced(text: str) -> str:
     """A text with spaces around each character of a script that has none."""
-    return text if text.isascii() else _UNSPACED.sub(lambda found: f" {' '.join(found[0])} ", text)
+    return text if text.isascii() or not _FAR.search(text) else _UNSPACED.sub(lambda found: f" {' '.join(found[0])} ", text)
 
 
-_UNSPACED = re.compile(f"[{UNSPACED}]+")
+_UNSPACED, _FAR = re.compile(f"[{UNSPACED}]+"), re.compile("[\u0e00-\u1fff\u3001-\U0010ffff]")
+"""Characters of these scripts; and two ranges that hold them all, which are quicker to look for."""
 
 
 def script(text: str) -> int:
