@@ -299,7 +299,7 @@ def _prompted(store: Store, identity: str, ids: Any, sample: Sample) -> Conversa
 def _group_integrity(store: Store) -> Verdict:
     """Check the rows of prompts and responses."""
     size, types, folders = store.vocabulary.size, ids_type(store), splits(store.directory)
-    may_hold_out = getattr(store.family, "test_fraction", 0) or any(domain_of(store.family, name).test_files for name in store.domains)
+    may_hold_out = store.family.of_some("test_fraction") or any(domain_of(store.family, name).test_files for name in store.domains)
     if TEST in folders and not may_hold_out:
         raise StoreError(f"nothing is held out, and there is a folder {TEST}. Build it again")
     tables = (open_stream(folder, name) for folder in folders.values() for name in (PROMPTS, RESPONSES))
