@@ -225,6 +225,14 @@ MESSAGES: list[Case] = [
         ),
         "user: q | assistant: <thinking>hmso</thinking>a",
     ),
+    (
+        chat(
+            USER,
+            ANSWER,
+            tools=[{"name": "tide", "description": "Of a port.", "parameters": {"type": "object", "properties": {"harbour": {}}}}],
+        ),
+        "user: q | assistant: a",
+    ),
     (chat(USER, ANSWER, documents=[{"title": "Cats", "text": "They sleep."}, {"contents": "They eat."}]), "user: q | assistant: a"),
 ]
 

@@ -133,6 +133,11 @@ def in_turn(example: Example) -> Iterator[tuple[str, Example]]:
         yield "label", changed(example, label=not example.label)
     if example.tools and len(example.tools[-1]["function"]["name"]) > 1:
         yield "tools", changed(example, tools=example.tools[:-1])
+    if example.tools and "harbour" in example.tools[-1]["function"].get("parameters", {}).get("properties", {}):
+        bare = {"type": "function", "function": {**example.tools[-1]["function"], "parameters": {}}}
+        yield "parameters", changed(example, tools=(*example.tools[:-1], bare))
+    for document in example.documents:
+        yield "documents", changed(example, documents=tuple(each for each in example.documents if each is not document))
 
 
 def _spoiled(turns: Sequence[Turn]) -> Iterator[tuple[Turn, ...]]:
@@ -305,13 +310,15 @@ def test_arguments_that_a_template_sorts() -> None:
     """As Gemma 4's does, by Jinja's ``dictsort``."""
     call = {"function": {"name": "add", "arguments": {"b": 1, "A": {"d": 2, "c": 3}}}}
     row = {"messages": [{"role": "user", "content": "Add."}, {"role": "assistant", "tool_calls": [call]}]}
-    typed = f"<tool_call>{json.dumps(call['function'])}</tool_call>"
-    written = {"messages": [row["messages"][0], {"role": "assistant", "content": typed}]}
+    as_text = {"name": "add", "arguments": json.dumps(call["function"]["arguments"])}
+    typed = [f"<tool_call>{json.dumps(each)}</tool_call>" for each in (call["function"], as_text)]
+    written = [{"messages": [row["messages"][0], {"role": "assistant", "content": text}]} for text in typed]
     for sorts, leaves in ((False, ["add", "b", "1", "A", "d", "2", "c", "3"]), (True, ["add", "A", "c", "3", "d", "2", "b", "1"])):
         said = Reading("messages", {}, "Sample", sorts=sorts).texts(row)
         assert [each.text for each in said if each.kind == CALL] == leaves
-        said = Reading("messages", {}, "Sample", sorts=sorts, calls=True).texts(written)
-        assert [each.text for each in said if each.kind == CALL] == leaves
+        for each in written:
+            found = Reading("messages", {}, "Sample", sorts=sorts, calls=True).texts(each)
+            assert [said.text for said in found if said.kind == CALL] == leaves
     in_order = "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}{{ c.function | tojson }}{% endfor %}{% endfor %}"
     for source, sorts in ((in_order, False), (in_order.replace("c.function", "c.function.arguments | dictsort"), True), ("", False)):
         assert sorts_arguments(template(source)) is sorts
