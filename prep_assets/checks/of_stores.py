@@ -116,11 +116,10 @@ def raw_accounting(store: Store) -> Verdict:
     refused = sum(1 for _ in refusals_of(store))
     if images := sources.get("images"):
         folder = store.workspace.media_folder(domain_of(store.family, store.partition))
-        found = [0, 0] if folder is None else [*map(sum, zip(*((1, path.stat().st_size) for path in files_below(folder)), strict=True))]
-        if found != (pinned := [images["files"], images["bytes"]]):
-            fault = (
-                f"below {folder} are {found[0]:,} files of {found[1]:,} bytes, the pin says {pinned[0]:,} of {pinned[1]:,}. Pin it again"
-            )
+        sizes = [] if folder is None else [path.stat().st_size for path in files_below(folder)]
+        if [len(sizes), sum(sizes)] != [images["files"], images["bytes"]]:
+            pin = f"the pin says {images['files']:,} of {images['bytes']:,}"
+            fault = f"below {folder} are {len(sizes):,} files of {sum(sizes):,} bytes, {pin}. Pin it again"
             return Verdict(False, fault, worst=Worst("sources.json", fault))
     return account(
         store.manifest.counts,
