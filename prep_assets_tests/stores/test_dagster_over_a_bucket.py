@@ -52,10 +52,9 @@ class Team:
 
     def night(self) -> dg.ExecuteInProcessResult:
         when = datetime(2026, 3, 1, 3, tzinfo=UTC)
-        context = dg.build_schedule_context(
-            instance=self.instance, scheduled_execution_time=when, repository_def=self.defs.get_repository_def()
-        )
-        [request] = self.defs.resolve_schedule_def("nightly_pretrain").evaluate_tick(context).run_requests or []
+        repository = self.defs.get_repository_def()
+        with dg.build_schedule_context(self.instance, scheduled_execution_time=when, repository_def=repository) as context:
+            [request] = self.defs.resolve_schedule_def("nightly_pretrain").evaluate_tick(context).run_requests or []
         return self.run("rebuild_pretrain", {**request.tags, "dagster/schedule_name": "nightly_pretrain"})
 
     def run(self, job: str, tags: dict[str, str], partition: str | None = None) -> dg.ExecuteInProcessResult:

@@ -114,10 +114,9 @@ def test_a_sensor_finds_domains_once_their_files_have_stopped_growing(project: P
 def test_a_night_covers_what_was_found_that_night(project: Project) -> None:
     project.write("a", "wiki", "code")
     when = datetime(2026, 3, 1, 3, tzinfo=UTC)
-    context = dg.build_schedule_context(
-        instance=project.instance, scheduled_execution_time=when, repository_def=project.defs.get_repository_def()
-    )
-    [request] = project.defs.resolve_schedule_def("nightly_pretrain").evaluate_tick(context).run_requests or []
+    repository = project.defs.get_repository_def()
+    with dg.build_schedule_context(project.instance, scheduled_execution_time=when, repository_def=repository) as context:
+        [request] = project.defs.resolve_schedule_def("nightly_pretrain").evaluate_tick(context).run_requests or []
     assert (request.tags[RANGE_START], request.tags[RANGE_END]) == ("code", "wiki")
     project.run("rebuild_pretrain", tags=request.tags)
     assert project.built() == {"code", "wiki"}

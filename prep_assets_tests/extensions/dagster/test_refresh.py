@@ -178,8 +178,8 @@ def test_what_a_sensor_asks_for_can_be_run(stores: Path, instance: dg.DagsterIns
 
 
 def tick(name: str, instance: dg.DagsterInstance, when: datetime) -> list[dg.RunRequest]:
-    context = dg.build_schedule_context(instance=instance, scheduled_execution_time=when, repository_def=defs.get_repository_def())
-    return list(defs.resolve_schedule_def(name).evaluate_tick(context).run_requests or [])
+    with dg.build_schedule_context(instance, scheduled_execution_time=when, repository_def=defs.get_repository_def()) as context:
+        return list(defs.resolve_schedule_def(name).evaluate_tick(context).run_requests or [])
 
 
 @pytest.mark.parametrize("family", DOMAINS)
