@@ -264,7 +264,7 @@ def _serve(connection: Connection, alive: int) -> None:
             continue
         answer = answer_of(content[0], work, content[1])
         try:
-            connection.send(answer)
+            connection.send((content[0].number, answer))
         except OSError:
             return
         if answer[0] == "memory":  # whatever is still held is given back by ending
@@ -464,11 +464,15 @@ class Pool(AbstractContextManager["Pool"]):
         results: dict[int, ShardResult | Exception],
     ) -> None:
         try:
-            kind, content = worker.connection.recv()
+            number, (kind, content) = worker.connection.recv()
         except (EOFError, OSError):
-            kind, content = "lost", None
+            number, kind, content = None, "lost", None
         if kind in ("done", "failed"):
             shard = worker.shards.popleft()
+            if number != shard.number:  # else the rows of one shard would stand for those of another, for builds and checks alike
+                raise WorkerLost(
+                    f"{plan.label(shard)}: its worker carried out shard {number} in its place, which is a fault of prep-assets. Report it"
+                )
             results[shard.number] = content
             if kind == "failed":  # what comes later in the plan is not wanted any more
                 earlier = [pending for pending in waiting if pending.number < shard.number]

@@ -43,6 +43,12 @@ PLANTS: Mapping[str, Change] = {
         "if left.turn == right.turn and left.order > right.order:",
         "if left.turn == right.turn or left.order > right.order:",
     ),
+    "which shard a worker carries out": (
+        "two workers",
+        "workers/pool",
+        '("shard", (worker.shards[-1], plan_header))',
+        '("shard", (worker.shards[0], plan_header))',
+    ),
     "folders in a folder of images": (
         "sft images",
         "data/pins",
