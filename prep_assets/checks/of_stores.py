@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from msgspec import structs
@@ -114,13 +115,9 @@ def raw_accounting(store: Store) -> Verdict:
     files = [entry for kind in ("files", "test_files") for entry in sources[kind]]
     rows, again = sum(entry["rows"] for entry in files), {"files": len(files), "bytes": sum(entry["size"] for entry in files)}
     refused = sum(1 for _ in refusals_of(store))
-    if images := sources.get("images"):
-        folder = store.workspace.media_folder(domain_of(store.family, store.partition))
-        sizes = [] if folder is None else [path.stat().st_size for path in files_below(folder)]
-        if [len(sizes), sum(sizes)] != [images["files"], images["bytes"]]:
-            pin = f"the pin says {images['files']:,} of {images['bytes']:,}"
-            fault = f"below {folder} are {len(sizes):,} files of {sum(sizes):,} bytes, {pin}. Pin it again"
-            return Verdict(False, fault, worst=Worst("sources.json", fault))
+    folder = store.workspace.media_folder(domain_of(store.family, store.partition))
+    if folder is not None and (fault := _fault_of_folder(folder, sources.get("images", {}))):
+        return Verdict(False, fault, worst=Worst("sources.json", fault))
     return account(
         store.manifest.counts,
         refusals_of(store),
@@ -131,12 +128,22 @@ def raw_accounting(store: Store) -> Verdict:
     )
 
 
-def files_below(folder: Path, above: frozenset[Path] = frozenset()) -> Iterator[Path]:
+def _fault_of_folder(folder: Path, pin: Mapping[str, Any]) -> str:
+    """What the pin of a folder of images says wrongly of the files below it; ``""`` where it is right."""
+    sizes = [path.stat().st_size for path in _files_below(folder)]
+    files, size = pin.get("files", 0), pin.get("bytes", 0)
+    if (len(sizes), sum(sizes)) == (files, size):
+        return ""
+    found = f"{len(sizes):,} files of {sum(sizes):,} bytes are below {folder}, the pin says {files:,} of {size:,}"
+    return f"{found}: it leaves some out, or the folder has changed since. Pin it again"
+
+
+def _files_below(folder: Path, above: frozenset[Path] = frozenset()) -> Iterator[Path]:
     """Yield all files below a folder; links are followed, but not to a folder that they are in."""
     if (place := folder.resolve()) not in above:
         for path in folder.iterdir():
             if path.is_dir():
-                yield from files_below(path, above | {place})
+                yield from _files_below(path, above | {place})
             elif path.is_file():
                 yield path
 

@@ -213,6 +213,3 @@ def _checked_fill(fill: complex, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     if dtype.kind in "iu" and not np.iinfo(dtype).min <= fill <= np.iinfo(dtype).max:  # type: ignore[operator]
         raise ConfigError(f"fill {fill} does not fit into {dtype}; widen the array first, e.g. to int32 for labels with -100")
     return np.array(fill, dtype=dtype)
-
-
-# Positions in packed rows of token runs that must stay whole, such as those of images.

@@ -851,9 +851,3 @@ def open_streams(asset: Asset, published: Published) -> dict[str, Table]:
         table = open_table(folder, name, partition, schema=asset.schema_of(name, partition))
         tables[name] = replace(table, origins=structs.replace(table.origins, several=by_turns or name in several))
     return tables
-
-
-# Documents by engine: fast or reference.
-#
-# `RoutedEngine` sends a document to the reference by its characters alone, so the counts depend neither on block sizes nor on workers, and can be taken from an
-# existing store. They do depend on the versions of both engines, which differ between machines: no manifest holds them, they are counted on demand.

@@ -159,18 +159,18 @@ class Reading(Struct, dict=True):
         return said
 
     def _plain_messages(self, messages: Sequence[Row]) -> list[tuple[str, str]] | None:
-        """Texts and roles of messages of two strings each; `None` where one of them is more or makes a call."""
+        """Texts and roles of messages of two strings each; `None` where there are none, one of them is more, or makes a call."""
         said, roles = list[tuple[str, str]](), self._plain_roles
         try:
-            by, its = ("role", "content") if messages and "role" in messages[0] else ("from", "value")
+            role_key, text_key = ("role", "content") if messages and "role" in messages[0] else ("from", "value")
             for message in messages:
-                text = message[its]
+                text = message[text_key]
                 if len(message) != 2 or type(text) is not str:
                     return None
-                said.append((text, roles[message[by]]))
+                said.append((text, roles[message[role_key]]))
         except (KeyError, TypeError):
             return None
-        return said
+        return said or None
 
     def sides(self, row: Row) -> dict[str, list[tuple[str, str]]] | None:
         """Return texts and roles of a plain row of a pair, by prompt and answer; `None` for any other row."""

@@ -49,6 +49,7 @@ PLANTS: Mapping[str, Change] = {
         '("shard", (worker.shards[-1], plan_header))',
         '("shard", (worker.shards[0], plan_header))',
     ),
+    "the pin of a folder of images": ("sft images", "pipeline/sources", 'return {} if pin is None else {"images": pin}', "return {}"),
     "folders in a folder of images": (
         "sft images",
         "data/pins",

@@ -38,9 +38,6 @@ from prep_assets.text.engines import RoutedEngine
 from prep_assets.text.visible import Preview, one_line, token_texts
 from prep_assets.text.vocabulary import Vocabulary
 
-# Metadata of a store: counts and metrics (plotted over time), its path, a preview. Of a check: its figures; where it fails, the wrong token in its row, both
-# derivations, and links to details.
-
 # A row of tokens in Dagster's web UI: a diff block on the asset page, and a picture of coloured boxes behind a click.
 #
 # The UI's Markdown strips HTML and styles, and shows text inline only below 1,000 characters; a fenced ``diff`` block and an embedded SVG are all that it
@@ -512,6 +509,12 @@ def code_version(workspace: Workspace, asset: Asset) -> str:
 def _hash(file: Path, size: int, changed: int) -> str:
     """sha256 of a file, cached by size and time of change."""
     return file_hash(file)
+
+
+# Documents by engine: fast or reference.
+#
+# `RoutedEngine` sends a document to the reference by its characters alone, so the counts depend neither on block sizes nor on workers, and can be taken from an
+# existing store. They do depend on the versions of both engines, which differ between machines: no manifest holds them, they are counted on demand.
 
 
 def by_engine(store: Store, most: int) -> dict[str, int]:

@@ -76,8 +76,8 @@ def _counts_fault(store: Store, table: Any) -> str:
 def known_fault(name: str) -> str:
     """Return what a step says wrongly of examples whose verdicts are known, judged in two blocks; ``""`` where nothing is wrong, or none are known."""
     of_steps, must_have = KNOWN, DEFAULTS
-    defaults = tuple(option.default for option in quality_steps()[name].options.values()) if name in must_have else ()
-    if defaults != must_have.get(name, ()):
+    options = quality_steps()[name].options if name in must_have else {}
+    if (defaults := {option: options[option].default for option in options}) != must_have.get(name, {}):
         return f"{name} has the defaults {defaults}, and must have {must_have[name]}"
     for known in of_steps[name]() if name in of_steps else ():
         verdicts = Verdicts([Configured(name, "drop", partial(quality_steps()[name].factory, **known.options), {})])

@@ -288,15 +288,31 @@ def _tool_calls() -> Iterator[Known]:
     yield Known({}, tuple(Sample(each, tools=(_ADD,)) for each in turns), found)
 
 
-DEFAULTS: Mapping[str, Sequence[Any]] = {
-    "gopher_quality": (50, 100_000, 3, 10, 0.1, 0.9, 0.3, 0.8, 2),
-    "gopher_repetition": (0.3, 0.3, 0.2),
-    "fineweb_quality": (0.12, 0.67, 30, 0.01, 0.3),
-    "c4_quality": (5, 3, 1000),
-    "near_duplicates": (5, 14, 8, "first", False),
-    "repeated_passages": (50, 0.5),
+DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    "gopher_quality": {
+        "min_words": 50,
+        "max_words": 100_000,
+        "min_word_length": 3,
+        "max_word_length": 10,
+        "max_symbols": 0.1,
+        "max_bullets": 0.9,
+        "max_ellipses": 0.3,
+        "min_alphabetic": 0.8,
+        "min_stop_words": 2,
+    },
+    "gopher_repetition": {"max_lines": 0.3, "max_paragraphs": 0.3, "max_characters": 0.2},
+    "fineweb_quality": {
+        "min_ended_lines": 0.12,
+        "max_short_lines": 0.67,
+        "short_line": 30,
+        "max_repeated": 0.01,
+        "max_lines_per_word": 0.3,
+    },
+    "c4_quality": {"min_sentences": 5, "min_words": 3, "max_word": 1000},
+    "near_duplicates": {"words": 5, "buckets": 14, "hashes": 8, "keep": "first", "across": False},
+    "repeated_passages": {"words": 50, "max_share": 0.5},
 }
-"""By name of the step, the defaults of its options in their order, of the papers."""
+"""By name of the step, the options' defaults, of the papers."""
 KNOWN: Mapping[str, Callable[[], Iterator[Known]]] = {
     "gopher_quality": _gopher_quality,
     "gopher_repetition": _gopher_repetition,
