@@ -671,7 +671,7 @@ def tokenizer_recipe(workspace: Workspace, family: Family) -> dict[str, Any]:
     vocabulary = workspace.vocabulary(family)
     padded = {} if family.pad_vocab_to is None else {"pad_vocab_to": vocabulary_size(family, vocabulary)}
     # WordPiece and Unigram versions: typed control tokens (or 2: byte tokens) are text, and unknown characters reject their record
-    model = vocabulary.spec["model"]
+    model = vocabulary.frame["model"]
     pieces = {"pieces": 2 if model.get("byte_fallback") else 1} if model["type"] != "BPE" else {}
     return {
         "sha256": vocabulary.hash,

@@ -135,7 +135,7 @@ def sentinels_of(vocabulary: Vocabulary, prefix: str, suffix: str, middle: str) 
         ConfigError: one is not an added token of the tokenizer, two are equal, or one ends documents; or the tokenizer does not decode to the
             bytes of the text, so that the three parts could not be proven to be the document.
     """
-    added = {token["content"]: int(token["id"]) for token in vocabulary.spec["added_tokens"]}
+    added = {token["content"]: int(token["id"]) for token in vocabulary.frame["added_tokens"]}
     for key, text in (("prefix_token", prefix), ("suffix_token", suffix), ("middle_token", middle)):
         if text not in added:
             raise ConfigError(
@@ -222,6 +222,6 @@ class FillInTheMiddle(Struct, frozen=True):
         Raises:
             Refused: ``control_token_in_content``.
         """
-        for token in self.vocabulary.spec["added_tokens"]:
+        for token in self.vocabulary.frame["added_tokens"]:
             if not token["special"] and token["id"] in self.sentinels and token["content"] in text:
                 raise Refused("control_token_in_content", f"the document holds {token['content']!r}", stage="pretrain")

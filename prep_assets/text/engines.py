@@ -446,7 +446,7 @@ def check_flags(vocabulary: Vocabulary, written: Iterable[str]) -> None:
     """
     written_texts = frozenset(written)
     flagged = [
-        token for token in vocabulary.spec["added_tokens"] if token["content"] in written_texts and any(token[flag] for flag in FLAGS)
+        token for token in vocabulary.frame["added_tokens"] if token["content"] in written_texts and any(token[flag] for flag in FLAGS)
     ]
     if not flagged:
         return

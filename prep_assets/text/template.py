@@ -220,7 +220,7 @@ def marks(vocabulary: Vocabulary) -> tuple[str, ...]:
     and plain words are always text."""
     return tuple(
         text
-        for token in vocabulary.spec["added_tokens"]
+        for token in vocabulary.frame["added_tokens"]
         if any(map(str.isalnum, text := token["content"])) and not any(char.isalnum() or char.isspace() for char in text[:1] + text[-1:])
     )
 

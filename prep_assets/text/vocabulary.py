@@ -8,7 +8,7 @@ import os
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -20,9 +20,11 @@ from msgspec import Struct
 
 from prep_assets import plugins
 from prep_assets.errors import ConfigError
+from prep_assets.stores.files import Kept, key_of
 from prep_assets.text.ids import ALPHABET, Encoding, composes, sorted_json, steps_of
 from prep_assets.text.tokenizer_files import (
     DEFAULT,
+    FALLBACK_CACHED_WORDS,
     MOST_IDS,
     as_config_error,
     chat_templates,
@@ -30,8 +32,55 @@ from prep_assets.text.tokenizer_files import (
     check_size,
     convertible_file,
     format_of,
+    limit_word_cache,
     special_tokens,
 )
+
+# What is known of a ``tokenizer.json`` that was opened before: a command that builds nothing need not open it again, which takes most of its time.
+
+_KNOWN = Kept("known tokenizers", 256)
+"""Cache of `Known`, and of hashes."""
+
+
+class Known(Struct, frozen=True):
+    """What a file says, apart from the entries of its model, and what was found sound about it.
+
+    Attributes:
+        digest: sha256 of the file.
+        frame: its spec without them, see `Vocabulary.frame`.
+        size: one more than the largest id.
+    """
+
+    digest: str
+    frame: dict[str, Any]
+    size: int
+
+
+class _OpenedLater:
+    """A `tokenizers.Tokenizer` that is opened when something is first asked of it."""
+
+    def __init__(self, open_now: Callable[[], Any]) -> None:
+        vars(self)["_open"] = open_now
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_opened":
+            if (open_now := vars(self).get("_open")) is not None:
+                vars(self)["_opened"] = open_now()
+            vars(self).pop("_open", None)  # with the file that it holds
+            return vars(self)["_opened"]
+        return getattr(self._opened, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._opened, name, value)
+
+
+@cache
+def _code() -> str:
+    """The hash of the code that decides what is known of a file."""
+    return hashlib.sha256(
+        b"".join((Path(__file__).parent / f"{name}.py").read_bytes() for name in ("vocabulary", "ids", "tokenizer_files"))
+    ).hexdigest()
+
 
 # A tokenizer as the other rooms see it: its ids, control tokens, content hash, and the bytes of each id.
 
@@ -49,6 +98,7 @@ class Vocabulary:
         file: name of the file that it was read from.
         written: added tokens that a chat template writes: control tokens, whether or not they are marked special.
         encoding: what encodes in place of `backend`, which then has the names and bytes of ids alone.
+        known: what was found when its file was opened before.
     """
 
     name: str
@@ -59,10 +109,11 @@ class Vocabulary:
     file: str = "tokenizer.json"
     written: tuple[str, ...] = ()
     encoding: Encoding | None = None
+    known: Known | None = None
 
     def with_control(self, written: Iterable[str]) -> Vocabulary:
         """This tokenizer with further added tokens as control tokens."""
-        not_special = {token["content"] for token in self.spec["added_tokens"] if not token["special"]}
+        not_special = {token["content"] for token in self.frame["added_tokens"] if not token["special"]}
         added = not_special.intersection(written)
         return replace(self, written=tuple(sorted({*self.written, *added}))) if added else self
 
@@ -71,13 +122,31 @@ class Vocabulary:
         """The parsed ``tokenizer.json`` of the tokenizer in memory. All control tokens are marked special in it, so that encoding ordinary text has
         one rule: special tokens are text."""
         loaded: dict[str, Any] = msgspec.json.decode(self.backend.to_str()) if self.encoding is None else self.encoding.spec(self.backend)
-        for token in loaded["added_tokens"]:
-            token["special"] |= token["content"] in self.written
-        return loaded
+        return self._with_written(loaded)
+
+    def _with_written(self, spec: dict[str, Any]) -> dict[str, Any]:
+        added = [{**token, "special": token["special"] | (token["content"] in self.written)} for token in spec["added_tokens"]]
+        return {**spec, "added_tokens": added}
+
+    @cached_property
+    def frame(self) -> dict[str, Any]:
+        """`spec` without the entries of its model."""
+        return without_entries(self.spec) if self.known is None else self._with_written(self.known.frame)
 
     @cached_property
     def hash(self) -> str:
         """sha256 of everything that decides ids and renders: ``tokenizer.json``, special tokens, chat template."""
+        if self.known is None:
+            return self._hash_now()
+        decides = (self.special, self.chat_template, dict(self.templates), self.written)
+        key = key_of("hash", self.known.digest, _code(), *decides)
+        if (kept := _KNOWN.find(key)) is not None:
+            return kept.decode()
+        found = self._hash_now()
+        _KNOWN.keep(key, found.encode())
+        return found
+
+    def _hash_now(self) -> str:
         parts = [self.spec, self.special, self.chat_template, *([dict(self.templates)] if self.templates else [])]
         parts += [self.encoding.digest] if self.encoding is not None and self.encoding.digest else []
         return hashlib.sha256(f"[{', '.join(map(sorted_json, parts))}]".encode()).hexdigest()
@@ -98,6 +167,8 @@ class Vocabulary:
     @cached_property
     def size(self) -> int:
         """One more than the largest id."""
+        if self.known is not None:
+            return self.known.size
         vocab = self.spec["model"].get("vocab")
         if not isinstance(vocab, dict):  # Unigram pieces are a list, whose index is the id
             vocab = self.backend.get_vocab(with_added_tokens=True)
@@ -106,7 +177,7 @@ class Vocabulary:
     @cached_property
     def control(self) -> dict[str, int]:
         """Control tokens: text → id of the added tokens that are marked special or that the template of the family writes."""
-        return {token["content"]: token["id"] for token in self.spec["added_tokens"] if token["special"]}
+        return {token["content"]: token["id"] for token in self.frame["added_tokens"] if token["special"]}
 
     @cached_property
     def eos_id(self) -> int:
@@ -140,7 +211,8 @@ class Vocabulary:
 
     def _id_of(self, name: str) -> int:
         text = self.special.get(name)
-        token_id = None if text is None else self.backend.token_to_id(text)
+        added = {token["content"]: token["id"] for token in self.frame["added_tokens"]}  # which come first in the library as well
+        token_id = None if text is None else added[text] if text in added else self.backend.token_to_id(text)
         if token_id is None:
             raise ConfigError(f"tokenizer {self.name} has no {name}; set it in its tokenizer_config.json")
         return int(token_id)
@@ -170,7 +242,7 @@ class Vocabulary:
     @cached_property
     def composes(self) -> bool | None:
         """Whether it composes text (NFC) before tokenizing; `None` if its normalizer does more than that."""
-        return composes(self.spec.get("normalizer"))
+        return composes(self.frame.get("normalizer"))
 
     def is_normal(self, text: str) -> bool:
         """Whether the normalizer certainly leaves `text` unchanged, as a composing one does with most texts."""
@@ -185,7 +257,7 @@ class Vocabulary:
     @cached_property
     def prefix_space(self) -> Literal["never", "first", "always"]:
         """When a space that is not in the text is put in front of it: SentencePiece's ``add_dummy_prefix``."""
-        steps = (step for step in steps_of(self.spec.get("pre_tokenizer")) if step["type"] == "Metaspace")
+        steps = (step for step in steps_of(self.frame.get("pre_tokenizer")) if step["type"] == "Metaspace")
         return next((step.get("prepend_scheme", "always") for step in steps), "never")
 
     def decode(self, ids: npt.ArrayLike) -> str:
@@ -414,18 +486,47 @@ def from_file(name: str, location: Path) -> Vocabulary:
     from tokenizers import Tokenizer
 
     path = check_size(published_file(location))
-    names: dict[str, str] = {}
-    encoding: Encoding | None = None
-    with as_config_error(f"{path} is not a tokenizer that the tokenizers library reads"):
-        if is_tokenizer_json(path):
-            backend = Tokenizer.from_file(str(path))
-        else:
-            format = format_of(path)
-            spec, names = format.convert(path)
-            backend, encoding = Tokenizer.from_str(json.dumps(spec)), format.encoding(path, spec)
+    if is_tokenizer_json(path):
+        return _from_json(name, path)
+    with as_config_error(f"{path} {_UNREADABLE}"):
+        format = format_of(path)
+        spec, names = format.convert(path)
+        backend, encoding = Tokenizer.from_str(json.dumps(spec)), format.encoding(path, spec)
     check_patterns(path, backend)
     vocabulary = _make_vocabulary(name, path, backend, {**names, **special_tokens(path.parent)}, chat_templates(path.parent))
     return vocabulary if encoding is None else replace(vocabulary, encoding=encoding)
+
+
+_UNREADABLE = "is not a tokenizer that the tokenizers library reads"
+
+
+def _from_json(name: str, path: Path) -> Vocabulary:
+    """Open a ``tokenizer.json``; later, and only if it is needed, where the same file was opened and found sound before."""
+    with as_config_error(f"{path} {_UNREADABLE}"):
+        content = path.read_bytes()
+    key = key_of("file", digest := hashlib.sha256(content).hexdigest(), _code())
+
+    def open_now() -> Any:
+        from tokenizers import Tokenizer
+
+        with as_config_error(f"{path} {_UNREADABLE}"):
+            return Tokenizer.from_buffer(content)
+
+    special, templates = special_tokens(path.parent), chat_templates(path.parent)
+    if (kept := _KNOWN.find(key)) is not None:
+        vocabulary = in_memory(name, _OpenedLater(lambda: _ready(open_now())), special, templates, path.name)
+        return replace(vocabulary, known=msgspec.json.decode(kept, type=Known))
+    backend = open_now()
+    check_patterns(path, backend)
+    vocabulary = _make_vocabulary(name, path, backend, special, templates)
+    known = Known(digest, without_entries(vocabulary.spec), vocabulary.size)
+    _KNOWN.keep(key, msgspec.json.encode(known))
+    return replace(vocabulary, known=known)
+
+
+def without_entries(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """A spec without the entries of its model."""
+    return {**spec, "model": {name: value for name, value in spec["model"].items() if name not in ("vocab", "merges")}}
 
 
 def is_tokenizer_json(path: Path) -> bool:
@@ -478,9 +579,16 @@ def loader(name: str) -> Callable[[str, Path, str, Path], Vocabulary]:
     return _LOADERS[name]
 
 
-def _make_vocabulary(name: str, path: Path, backend: Any, special: dict[str, str], templates: dict[str, str]) -> Vocabulary:
+def _ready(backend: Any) -> Any:
+    """A tokenizer that neither cuts nor pads texts."""
+    limit_word_cache(backend, FALLBACK_CACHED_WORDS)
     backend.no_truncation()
     backend.no_padding()
+    return backend
+
+
+def _make_vocabulary(name: str, path: Path, backend: Any, special: dict[str, str], templates: dict[str, str]) -> Vocabulary:
+    _ready(backend)
     if (largest := _largest_id(backend)) >= MOST_IDS:  # before tables with an entry per id are made
         raise ConfigError(f"{path}: the largest id is {largest:,}; ids are below {MOST_IDS:,}. Is it what was meant?")
     vocabulary = in_memory(name, backend, special, templates, path.name)

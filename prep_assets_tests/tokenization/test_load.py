@@ -399,3 +399,48 @@ def test_a_comparison_apart_finds_the_same_and_imports_nothing_here() -> None:
     )
     said = subprocess.run([sys.executable, "-c", script, str(TOKENIZER)], check=True, capture_output=True, text=True).stdout.strip()
     assert said == f"{compare(from_file('own', TOKENIZER), TOKENIZER)!r} set()"
+
+
+def test_a_file_that_was_opened_before_is_opened_when_it_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PREP_ASSETS_CACHE", str(tmp_path / "cache"))
+    made = folder(tmp_path / "a")
+    first, opened = from_file("a", made), list[str]()
+    monkeypatch.setattr(
+        Tokenizer, "from_buffer", staticmethod(lambda content: opened.append("now") or Tokenizer.from_str(content.decode()))
+    )
+    later, published = from_file("b", made), Tokenizer.from_file(str(made / "tokenizer.json"))
+    written = tuple(token["content"] for token in json.loads(published.to_str())["added_tokens"] if not token["special"])
+    assert first.hash == Vocabulary("c", published, first.special, first.chat_template, templates=first.templates).hash
+    same = ("hash", "size", "control", "eos_id", "pad_id", "composes", "prefix_space")
+    assert {name: getattr(later, name) for name in same} == {name: getattr(first, name) for name in same}
+    assert later.frame == {
+        **first.spec,
+        "model": {name: each for name, each in first.spec["model"].items() if name not in ("vocab", "merges")},
+    }
+    assert not opened
+    # with tokens that a template writes, the hash is another one, worked out once
+    assert later.with_control(written).hash == first.with_control(written).hash
+    text = "Naïve 12,345 wörds <|im_end|>"
+    assert later.backend.encode(text).ids == published.encode(text).ids
+    assert later.spec == first.spec and opened == ["now"]
+
+
+def test_a_file_that_changes_is_another_tokenizer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PREP_ASSETS_CACHE", str(tmp_path / "cache"))
+    made = folder(tmp_path / "a")
+    first, waiting = from_file("a", made), from_file("a", made)
+    (made / "tokenizer.json").write_text(
+        json.dumps({**json.loads((made / "tokenizer.json").read_text("utf-8")), "normalizer": {"type": "NFC"}})
+    )
+    assert from_file("a", made).hash != first.hash and from_file("a", made).composes and not first.composes
+    assert waiting.spec == first.spec  # that of the file as it was read
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b'{"digest": "", "frame": {}, "size": 1}'])
+def test_a_damaged_entry_of_the_cache_counts_as_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
+    monkeypatch.setenv("PREP_ASSETS_CACHE", str(tmp_path / "cache"))
+    made = folder(tmp_path / "a")
+    first = from_file("a", made)
+    for entry in (tmp_path / "cache" / "known tokenizers").iterdir():
+        entry.write_bytes(data)
+    assert from_file("a", made).frame == first.frame
