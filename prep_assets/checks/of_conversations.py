@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
@@ -21,9 +22,21 @@ from prep_assets.pipeline.examples import Item, converter
 from prep_assets.proofs.certificate import writes_unserved
 from prep_assets.proofs.chat_blocks import Claims, PlainBlocks, PlainDerivation
 from prep_assets.proofs.derive import Derived, MaskOptions, derive, examples_again
-from prep_assets.proofs.mask import UNWEIGHED, Conversation, IdentityProof, Left, MaskProof, Truncation, ids_of, left_of, straddled
+from prep_assets.proofs.mask import (
+    UNWEIGHED,
+    Conversation,
+    IdentityProof,
+    Left,
+    MaskProof,
+    Truncation,
+    expected_ids,
+    ids_of,
+    left_of,
+    straddled,
+)
 from prep_assets.proofs.plain_reading import turns_of_rows
 from prep_assets.proofs.rebuilt import render_again
+from prep_assets.proofs.reference_ids import reference_ids
 from prep_assets.proofs.second_reading import read_again, shown_by, typed_tokens, untyped
 from prep_assets.proofs.tokenized import left_of_tokenized, splits_character, tokenized_again
 from prep_assets.proofs.verdict import Verdict, Worst, combined
@@ -328,27 +341,28 @@ UNDERIVABLE = {
 TOO_LONG = "tokenize/too_long"
 
 
-def _fits(chats: Chats, item: Item) -> bool:
-    """Whether a render of a chat by transformers, tokenized by the reference, is no longer than `max_seq_len`, or what truncation must leave of it; false where
-    it has files, ids, typed control tokens or texts without attention."""
-    sample, limit = item.example, chats.store.recipe["preprocessing"]["max_seq_len"]
-    assert isinstance(sample, Sample)
-    regions = [region for turn in sample.turns for region in turn.regions]
-    if sample.tokenized is not None or any(region.kind in MEDIA or not region.attend for region in regions):
-        return False
-    typed = typed_tokens(chats.vocabulary.control)
-    if any(typed.search(region.text) for region in regions):
-        return False
-    treated = chats.treated(sample)
-    try:
-        if len(chats.vocabulary.backend.encode(render_again(treated, chats.template), add_special_tokens=False).ids) <= limit:
-            return True
-        if chats.truncation.mode == "drop":
-            return False
-        left = left_of(treated, limit, chats.truncation, chats.derivation, chats.vocabulary)
-    except CheckFailed:
-        return False
-    return left.ids is not None and len(left.ids) <= limit
+def _fitting(chats: Chats, items: Sequence[Item]) -> list[bool]:
+    """For each chat whether its render by transformers, tokenized by the reference, is no longer than `max_seq_len`, or what truncation must leave of it; false
+    where it has files, ids, typed control tokens or texts without attention."""
+    limit, typed = chats.store.recipe["preprocessing"]["max_seq_len"], typed_tokens(chats.vocabulary.control)
+    fits, renders = [False] * len(items), dict[int, tuple[Sample, Derived]]()
+    for at, item in enumerate(items):
+        sample = item.example
+        assert isinstance(sample, Sample)
+        regions = [region for turn in sample.turns for region in turn.regions]
+        bare = not any(region.kind in MEDIA or not region.attend or typed.search(region.text) for region in regions)
+        if bare and sample.tokenized is None:
+            with suppress(CheckFailed):
+                text = render_again(treated := chats.treated(sample), chats.template)
+                renders[at] = treated, Derived(text, (), tuple([match.span() for match in typed.finditer(text)]), 0, ())
+    ids = expected_ids([rendered for _, rendered in renders.values()], chats.vocabulary, reference_ids(chats.vocabulary))
+    for (at, (treated, _)), whole in zip(renders.items(), ids, strict=True):
+        fits[at] = len(whole) <= limit
+        if not fits[at] and chats.truncation.mode != "drop":
+            with suppress(CheckFailed):
+                left = left_of(treated, limit, chats.truncation, chats.derivation, chats.vocabulary)
+                fits[at] = left.ids is not None and len(left.ids) <= limit
+    return fits
 
 
 def rejected_chats(store: Store) -> Reasons:
@@ -359,11 +373,10 @@ def rejected_chats(store: Store) -> Reasons:
 
     def reasons(items: Sequence[Item]) -> list[str]:
         found = [*again(items)]
-        for at, (item, reason) in enumerate(zip(items, found, strict=True)):
-            why = reason.partition(": ")[0]
-            if derived.contradicts(why, item.content) or (measured and why == TOO_LONG and _fits(derived, item)):
-                found[at] = ""
-        return found
+        why = [reason.partition(": ")[0] for reason in found]
+        long = [at for at, reason in enumerate(why) if measured and reason == TOO_LONG]
+        wrong = {at for at, fits in zip(long, _fitting(derived, [items[at] for at in long]), strict=True) if fits}
+        return ["" if at in wrong or derived.contradicts(why[at], item.content) else found[at] for at, item in enumerate(items)]
 
     return reasons
 

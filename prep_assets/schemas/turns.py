@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64encode
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby, takewhile
 from operator import itemgetter
 from typing import Any, TypedDict
@@ -65,7 +65,7 @@ from prep_assets.schemas.fields import (
     whole,
     wrong_type,
 )
-from prep_assets.stores.files import dumps, loads
+from prep_assets.stores.files import loads
 
 # Role tags of data sets → roles.
 
@@ -158,12 +158,13 @@ def call_text(call: Row, where: str) -> str:
 
 
 _compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
+_spaced = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 
 
-def require_json(value: object, reason: str, where: str) -> str:
-    """`value` as compact JSON; rejected with `reason` if JSON cannot express it, such as NaN or a date of a Parquet file."""
+def require_json(value: object, reason: str, where: str, written: Callable[[object], str] = _compact) -> str:
+    """`value` as JSON, compact unless it is `written` otherwise; rejected with `reason` if JSON cannot express it, such as NaN or a date of a Parquet file."""
     try:
-        return _compact(value)
+        return written(value)
     except (TypeError, ValueError, RecursionError) as error:
         raise Refused(reason, f"{where} cannot be written as JSON: {error}") from error
 
@@ -200,17 +201,22 @@ def tools_at(row: Row, key: str | None) -> tuple[Mapping[str, Any], ...]:
 
 def _parse_tools(text: str, where: str) -> tuple[Mapping[str, Any], ...]:
     """The tools of a JSON text. Rows with the same text share them, so they must not be changed."""
-    tools = _wrapped_tools(_parse_json(text, "bad_tools", where) if text.strip() else None, where)
-    return tuple([Spelled(tool, dumps(tool)) for tool in tools])
+    tools = _wrapped(_parse_json(text, "bad_tools", where) if text.strip() else None, where)
+    return tuple([Spelled(tool, require_json(tool, "bad_tools", where, _spaced)) for tool in tools])
 
 
 _parse_tools_cached = bounded_cache("tools", 256)(_parse_tools)
 
 
 def _wrapped_tools(value: Any, where: str) -> tuple[Mapping[str, Any], ...]:
+    if has_content(value):
+        require_json(value, "bad_tools", where)
+    return _wrapped(value, where)
+
+
+def _wrapped(value: Any, where: str) -> tuple[Mapping[str, Any], ...]:
     if not has_content(value):
         return ()
-    require_json(value, "bad_tools", where)
     tools = []
     for place, tool in objects([value] if isinstance(value, Mapping) else value, where):
         is_wrapped = "function" in tool or "name" not in tool
