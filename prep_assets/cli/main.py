@@ -54,6 +54,7 @@ GROUPS = {
     "Find: where rows come from, what changes": {
         "trace": "Show the source rows of a stored row; with --token, the source text of that token and why it is trained or not.",
         "where": "Show every row, pair, prompt, group and export that contains a record, or why none does: rejected, or a duplicate, and of which record.",
+        "step": "Show the rows of a training step, the highest loss first, with the source of each; without a step, the steps with the highest loss.",
         "diff": "Compare the current store with another version: records in, out and changed, tokens by domain, and rows side by side with their masks.",
         "compare": "Compare two folders of stores: figures, rejections, leaks, and records that only one has. Exit code 1 if anything differs.",
         "impact": "Show which stores a change makes stale, how many records and tokens change, and which records would be rejected. Writes nothing.",

@@ -21,7 +21,8 @@ STANDS_ON: Mapping[str, str] = {
     "rl": "lines",
     "selftest": "blends lines",
     "start": "blends explain exports quality rl",
-    "training": "blends",
+    "steps": "blends explain",
+    "training": "blends steps",
 }
 """Extension → the extensions that it uses, as `docs/architecture.md` lists them."""
 
@@ -131,6 +132,9 @@ USES: Mapping[str, str] = {
         checks.of_stores checks.of_texts checks.rejections checks.relations checks.selection checks.sources_again config.base
         config.family errors graph.raw pipeline.asset pipeline.workspace proofs.formats proofs.mutations proofs.source_texts
         proofs.verdict samples schemas.fields schemas.registry stores.table
+    """,
+    "steps": """
+        cli cli.terminal data.addresses data.files errors graph.graph pipeline.sources pipeline.workspace stores.manifest
     """,
     "training": """
         caches errors pipeline.workspace stores.files stores.groups stores.guards stores.h5 stores.manifest stores.packed

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
@@ -47,6 +48,7 @@ NOT_RUN = {
     "dagster-webserver": "a server that goes on",
     "dagster sensor": "a history that lasts, and a daemon",
     "dagster schedule": "a history that lasts, and a daemon",
+    "python examples/record_steps.py": "what it writes is there already",
     "make ": "an environment of its own",
     ".venv/bin/python -m pytest": "this suite",
     "prep-assets push": "the Hub: extensions/neighbours/test_hub.py has one",
@@ -144,6 +146,9 @@ def prepare(page: str) -> None:
             build("sft_tokens", "-p", "chats", "--set", "train_on_eos=last")
             shutil.copytree("data/stores", "main/stores", symlinks=True)
             build("sft_tokens", "-p", "dolly", "--set", "train_on_eos=none", "--publish", stores="main/stores")
+        case "docs/steps.md":
+            pytest.importorskip("torch")
+            runpy.run_path(str(ROOT / "examples" / "record_steps.py"))["main"]("data/stores/sft_packed", "runs/a")
         case "docs/quality.md":
             configure("sft", {"quality": {"steps": {"tool_calls": {"action": "note"}}}})
             configure("eval", {"domains": {"gsm8k": domain("gsm8k.jsonl", "gsm8k", max_items=9)}, "policy": "report"})

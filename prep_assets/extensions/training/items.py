@@ -423,13 +423,13 @@ class PackedDataset(Dataset[dict[str, Tensor]]):
 
     def __init__(self, path: Path | str, name: str | None = None, *, verify: Verify = "lazy") -> None:
         # resolves `current` to the version, so that a worker that opens it later reads the same rows
-        self._place = _find(local_path(path), name, "packed table", ".documents", lambda _: True)
+        self.place = _find(local_path(path), name, "packed table", ".documents", lambda _: True)
         self._guards = Guards(verify)
-        self._guards.hold(self._place.parent)
-        self._table, self._verify = open_table(self._place.parent, self._place.stem, guards=self._guards), verify
+        self._guards.hold(self.place.parent)
+        self._table, self._verify = open_table(self.place.parent, self.place.stem, guards=self._guards), verify
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return partial(PackedDataset, verify=self._verify), (self._place.parent, self._place.stem)
+        return partial(PackedDataset, verify=self._verify), (self.place.parent, self.place.stem)
 
     def __len__(self) -> int:
         return len(self._table)
@@ -437,7 +437,7 @@ class PackedDataset(Dataset[dict[str, Tensor]]):
     def __getitem__(self, i: int) -> dict[str, Tensor]:
         table, pieces = self._table, self._table.pieces
         assert pieces is not None
-        row, width = index_in(index(i), len(table), f"{self._place.parent}: row"), table.width
+        row, width = index_in(index(i), len(table), f"{self.place.parent}: row"), table.width
         span = slice(row * width, (row + 1) * width)
         # positions are computed, as only some formats store them
         values = {name: np.asarray(column.values[span]) for name, column in table.columns.items() if name != POSITIONS}
@@ -446,7 +446,7 @@ class PackedDataset(Dataset[dict[str, Tensor]]):
         borders, positions = np.append(offsets, offsets[-1] + lengths[-1]), np.zeros(width, np.int64)
         positions[: borders[-1]] = np.arange(borders[-1]) - np.repeat(offsets, lengths)
         tokens = long(values["tokens"])
-        labels = labels_of(tokens, values["loss_mask"], f"{self._place.parent}, row {i}")
+        labels = labels_of(tokens, values["loss_mask"], f"{self.place.parent}, row {i}")
         labels[from_numpy(offsets)] = IGNORE
         item = {
             "input_ids": tokens,

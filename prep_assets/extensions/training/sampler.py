@@ -55,7 +55,7 @@ class ResumableDistributedSampler(Sampler[int]):
     ) -> None:
         self.n, self.epoch, self.seed = len(data_source), start_epoch, seed
         self.drop_last, self.shuffle, self.pad, self.batch_size = drop_last, shuffle, pad, batch_size
-        self.rank, self.world_size = _resolve_rank(rank, world_size, process_group)
+        self.rank, self.world_size = resolve_rank(rank, world_size, process_group)
         self._consumed = start_iter * self.world_size
         self._tracked = self._exhausted = False
         self._handed_out = 0
@@ -156,7 +156,7 @@ class ResumableDistributedSampler(Sampler[int]):
             self.epoch, self._consumed, self._exhausted = self.epoch + 1, 0, False
 
 
-def _resolve_rank(rank: int | None, world_size: int | None, group: Any) -> tuple[int, int]:
+def resolve_rank(rank: int | None, world_size: int | None, group: Any) -> tuple[int, int]:
     if (rank is None) != (world_size is None):
         raise ConfigError(f"rank {rank} and world_size {world_size} are given together or not at all")
     if rank is None or world_size is None:

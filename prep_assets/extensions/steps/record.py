@@ -1,0 +1,307 @@
+"""The record of a run: which items of which store each training step saw, one file of JSON lines a rank, and nothing is ever rewritten.
+
+    {"attempt": …, "after": 0, "rank": 0, "ranks": 2, "items": …, "stores": […], …}    a start, or a resume: what follows was trained after `after`
+    {"step": 1, "rows": [[item, piece, loss, tokens], …], "loss": null}                one optimizer step
+
+Each line ends with a ``sum`` of its text and of all lines before it, so that a line that was lost, doubled, moved or edited is found. A resume adds a line and
+makes void what an earlier attempt trained after that step. The last line of a killed process may be torn; it counts as not written.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import math
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from msgspec import Struct
+from xxhash import xxh3_64_hexdigest
+
+from prep_assets.errors import ConfigError, StoreError
+
+_SUM = ', "sum": "'
+_TAIL = len(_SUM) + 16 + len('"}')
+"""Bytes of a sum at the end of a line, before its line break."""
+REMEDY = "Restore the file from a copy, or record into another folder"
+
+
+class Seen(NamedTuple):
+    """One row that a step saw, or one document of a packed row.
+
+    Attributes:
+        rank: which rank saw it.
+        item: its number in the data set.
+        piece: number of the document in the row; `None` where the loop gave the loss of whole rows.
+        loss: mean over its trained tokens; `None` where the loop gave none, or nothing of it is trained.
+        tokens: how many of its tokens are trained; `None` where the loop did not say.
+    """
+
+    rank: int
+    item: int
+    piece: int | None
+    loss: float | None
+    tokens: int | None
+
+
+class Attempt(Struct, frozen=True):
+    """What one rank recorded from a start or resume on.
+
+    Attributes:
+        path: the rank's file.
+        head: the first line.
+        ends: where the lines of its steps begin in the file, and where the last one ends; step ``head["after"] + 1`` comes first.
+    """
+
+    path: Path
+    head: Mapping[str, Any]
+    ends: list[int]
+
+    @property
+    def last(self) -> int:
+        """The last step that it recorded."""
+        return int(self.head["after"]) + len(self.ends) - 1
+
+    def step(self, step: int) -> dict[str, Any]:
+        """The line of one of its steps."""
+        at = step - self.head["after"]
+        with self.path.open("rb") as file:
+            file.seek(self.ends[at - 1])
+            line: dict[str, Any] = json.loads(file.read(self.ends[at] - self.ends[at - 1]))
+        return line
+
+
+def _sum(text: str) -> str:
+    """16 characters."""
+    return xxh3_64_hexdigest(text.encode())
+
+
+def rank_file(run: Path, rank: int) -> Path:
+    """The file of one rank."""
+    return run / f"rank-{rank:05d}.jsonl"
+
+
+def attempts_in(path: Path) -> list[Attempt]:
+    """What a file holds, every line of it compared with its sum.
+
+    Raises:
+        StoreError: a line is not what was written, or not where.
+    """
+    found, before, end = list[Attempt](), "", 0
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.endswith(b"\n"):
+                break  # torn by a kill
+            text = line[:-1].decode("utf-8", "replace")
+            body, end = text[:-_TAIL] + "}", end + len(line)
+            if text[-_TAIL:] != f'{_SUM}{(before := _sum(before + body))}"}}':
+                raise StoreError(
+                    f"{path}, line {number:,}: its sum is not that of its text and the lines before it: a line was edited, lost, doubled or moved. {REMEDY}"
+                )
+            if (step := re.match(r'\{"step": (\d+),', body)) is None:
+                found.append(Attempt(path, json.loads(body), [end]))
+            elif not found or int(step[1]) != found[-1].last + 1:
+                expected = f"step {found[-1].last + 1:,} comes next" if found else "no start of a run is before it"
+                raise StoreError(f"{path}, line {number:,}: it is of step {int(step[1]):,}, and {expected}. {REMEDY}")
+            else:
+                found[-1].ends.append(end)
+    return found
+
+
+class Writer:
+    """Appends to the record of one rank.
+
+    Args:
+        run: the folder of the record.
+        head: of this attempt.
+
+    Raises:
+        ConfigError: another process writes this file; or this attempt resumes a run that was trained on other stores.
+        StoreError: the file was damaged.
+    """
+
+    def __init__(self, run: Path, head: Mapping[str, Any]) -> None:
+        self.path, self.last = rank_file(run, head["rank"]), int(head["after"])
+        run.mkdir(parents=True, exist_ok=True)
+        self._file = self.path.open("a+b")
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self._file.close()
+            raise ConfigError(f"{self.path}: another process records into it. Give each run a folder of its own") from error
+        before = attempts_in(self.path)
+        resumed = [attempt for attempt in before if attempt.head["after"] < self.last]
+        if resumed and (changed := _changed(resumed[-1].head, head)):
+            raise ConfigError(
+                f"{run}: step {self.last:,} was trained on {changed}. Resume with the same store, or record into another folder"
+            )
+        self._file.truncate(whole := before[-1].ends[-1] if before else 0)
+        self._file.seek(max(whole - _TAIL - 1, 0))
+        self._sum = self._file.read().decode()[len(_SUM) : -len('"}\n')]
+        self._append(head)
+        self.sync()
+
+    def step(self, step: int, rows: Sequence[Sequence[Any]], loss: float | None) -> None:
+        """Record one step.
+
+        Args:
+            rows: item, piece, loss and tokens of each row, as in `Seen`.
+            loss: of the step, where rows have none.
+
+        Raises:
+            ConfigError: it is not the step after the last one.
+        """
+        if step != self.last + 1:
+            raise ConfigError(
+                f"{self.path}: step {step:,} comes after step {self.last:,}. Count each optimizer step once, from the checkpoint's on"
+            )
+        self._append(
+            {"step": step, "rows": [[item, piece, _json(mean), tokens] for item, piece, mean, tokens in rows], "loss": _json(loss)}
+        )
+        self.last = step
+
+    def sync(self) -> None:
+        """Wait until the disk has it: before a checkpoint counts as saved, so that a loss of power leaves no hole."""
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        """Let another process go on."""
+        self._file.close()
+
+    def _append(self, line: Mapping[str, Any]) -> None:
+        body = json.dumps(line)
+        self._sum = _sum(self._sum + body)
+        self._file.write(f'{body[:-1]}{_SUM}{self._sum}"}}\n'.encode())
+        self._file.flush()
+
+
+def _json(loss: float | None) -> float | str | None:
+    """A loss as JSON, which knows neither infinity nor NaN, with six digits."""
+    return loss if loss is None else float(f"{loss:.6g}") if math.isfinite(loss) else str(loss)
+
+
+def _changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """What two attempts do not have in common, in words."""
+    for store, other in zip(before["stores"], now["stores"], strict=False):
+        if store != other:
+            return f"{named(store)}, and now it is {named(other)}"
+    differing = [name for name in ("items", "window", "stores") if before[name] != now[name]]
+    return f"other {differing[0]}: {before[differing[0]]}, and now {now[differing[0]]}" if differing else ""
+
+
+def named(store: Mapping[str, Any]) -> str:
+    """A store of a head, in words."""
+    partition = f"[{store['partition']}]" if store["partition"] else ""
+    stream = f" {store['stream']}" if store["stream"] not in ("", store["asset"]) else ""
+    return f"{store['asset']}{partition}{stream} (build {store['build_key'][:12]}…, manifest {store['manifest'][:12]}…)"
+
+
+class Run:
+    """The record of a run, of all its ranks.
+
+    Args:
+        folder: where its ranks recorded.
+
+    Raises:
+        ConfigError: nothing was recorded there.
+        StoreError: a file is missing or damaged.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        files = sorted(folder.glob("rank-*.jsonl")) if folder.is_dir() else []
+        if not files:
+            raise ConfigError(
+                f"{folder} holds no record of a run: it has no rank-00000.jsonl. Record one with RowRecord or record_rows of prep_assets.training"
+            )
+        self.ranks = {path: attempts_in(path) for path in files}
+        self.main = self.ranks.get(rank_file(folder, 0), [])
+        if not self.main:
+            raise StoreError(f"{rank_file(folder, 0)} is missing or empty, and other ranks recorded. {REMEDY}")
+
+    @cached_property
+    def steps(self) -> list[range]:
+        """Which steps of each attempt of rank 0 count, since no later attempt trained them again."""
+        found, before = list[range](), math.inf
+        for attempt in reversed(self.main):
+            first, last = attempt.head["after"] + 1, attempt.last
+            found.append(range(first, int(min(last, before)) + 1))
+            before = min(before, first - 1)
+        return found[::-1]
+
+    def attempt(self, step: int) -> list[Attempt]:
+        """What each rank recorded of the attempt that a step belongs to, rank 0 first.
+
+        Raises:
+            ConfigError: no such step.
+            StoreError: a rank's file, attempt or step is missing, or is of another run.
+        """
+        number = next((number for number, steps in enumerate(self.steps) if step in steps), None)
+        if number is None:
+            counted = ", ".join(f"{steps[0]:,} to {steps[-1]:,}" for steps in self.steps if steps) or "none"
+            void = any(step in range(attempt.head["after"] + 1, attempt.last + 1) for attempt in self.main)
+            why = ": it was trained once, and a later resume from an earlier step threw it away" if void else ""
+            raise ConfigError(f"{self.folder} has no step {step:,}{why}. Steps that it has: {counted}")
+        main = self.main[number]
+        return [main, *(self._beside(main, rank, step) for rank in range(1, main.head["ranks"]))]
+
+    def _beside(self, main: Attempt, rank: int, step: int) -> Attempt:
+        """What another rank recorded of an attempt of rank 0."""
+        path = rank_file(self.folder, rank)
+        if path not in self.ranks:
+            raise StoreError(f"{path} is missing: step {step:,} was trained on {main.head['ranks']} ranks. {REMEDY}")
+        found = next((each for each in self.ranks[path] if each.head["attempt"] == main.head["attempt"]), None)
+        if found is None:
+            raise StoreError(
+                f"{path} has nothing of the attempt after step {main.head['after']:,}: it is of another run, or was cut. {REMEDY}"
+            )
+        if {**found.head, "rank": 0} != main.head or found.head["rank"] != rank:
+            raise StoreError(
+                f"{path} and rank 0 do not say the same of the attempt after step {main.head['after']:,}: {_told(found)} and {_told(main)}. {REMEDY}"
+            )
+        if found.last < step:
+            raise StoreError(
+                f"step {step:,} is not whole: {path.name} ends at step {found.last:,}, where the run was stopped or the file was cut. {REMEDY}"
+            )
+        return found
+
+    def seen(self, step: int) -> tuple[list[Seen], float | None]:
+        """The rows of a step, by rank and in order; and its loss: the mean over all trained tokens, or what the loop gave.
+
+        Raises:
+            ConfigError, StoreError: as `attempt`.
+        """
+        lines = [attempt.step(step) for attempt in self.attempt(step)]
+        rows = [
+            Seen(rank, item, piece, None if loss is None else float(loss), tokens)
+            for rank, line in enumerate(lines)
+            for item, piece, loss, tokens in line["rows"]
+        ]
+        given = [float(line["loss"]) for line in lines if line["loss"] is not None]
+        weighed = [(row.loss, 1 if row.tokens is None else row.tokens) for row in rows if row.loss is not None]
+        if weighed:
+            return rows, sum(loss * weight for loss, weight in weighed) / sum(weight for _, weight in weighed)
+        return rows, sum(given) / len(given) if given else None
+
+    def all_seen(self) -> Iterator[tuple[int, list[Seen], float | None]]:
+        """Each step that counts, with its rows and loss; not the last one, if a kill left it torn on some ranks."""
+        steps = [step for steps in self.steps for step in steps]
+        for step in steps:
+            try:
+                rows, loss = self.seen(step)
+            except StoreError:
+                if step == steps[-1] != steps[0]:  # the ranks were killed in it, as they all have the step before
+                    return
+                raise
+            yield step, rows, loss
+
+
+def _told(attempt: Attempt) -> str:
+    head = attempt.head
+    return f"rank {head['rank']} of {head['ranks']}, after step {head['after']:,}, {head['items']:,} items of " + ", ".join(
+        map(named, head["stores"])
+    )

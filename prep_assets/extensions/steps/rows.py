@@ -1,0 +1,225 @@
+"""The items that a step saw, as rows of stores, with the source row of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+
+from prep_assets.data.addresses import file_name
+from prep_assets.data.files import record_id
+from prep_assets.errors import StoreError
+from prep_assets.extensions.blends.store import TOKENS, BlendStore, open_blend
+from prep_assets.extensions.explain.streams import Origin, Place, files_of, stream_of
+from prep_assets.extensions.explain.trace import Tracer
+from prep_assets.extensions.steps.record import Run, Seen, named
+from prep_assets.graph.graph import EVERY
+from prep_assets.pipeline.sources import read_sources
+from prep_assets.pipeline.workspace import Workspace
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRow:
+    """A row of a source: its domain and id, ``gsm8k`` and ``gsm8k.jsonl:17``, its file's address, and its number there, counted from 1."""
+
+    domain: str
+    id: str
+    url: str
+    row: int
+    held_out: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Tokens ``start … end - 1`` of a stored row, all of a line, and where they come from; the source is `None` where they were generated."""
+
+    place: Place
+    start: int
+    end: int
+    source: SourceRow | None
+
+
+class StepRow(Struct, frozen=True):
+    """What a step saw of one item, and where it is: in one stretch, or in several where the loop gave no loss for each."""
+
+    seen: Seen
+    stretches: tuple[Stretch, ...]
+
+
+class Step(Struct, frozen=True):
+    """A step of a run.
+
+    Attributes:
+        step, ranks, loss: its number, on how many ranks it was trained, and its loss, where one is known.
+        stores: what it was trained on, in words.
+        rows: those that were asked for, the highest loss first; without a loss, by rank and in the order of the batch.
+        items, count: how many items of the data set it saw, and how many documents of them.
+    """
+
+    step: int
+    ranks: int
+    loss: float | None
+    stores: tuple[str, ...]
+    rows: tuple[StepRow, ...]
+    items: int
+    count: int
+
+
+def step_of(workspace: Workspace, run: Path, step: int, *, top: int | None = None, sources: bool = True) -> Step:
+    """Look up the rows of a training step.
+
+    Args:
+        run: the folder of a record.
+        top: only so many rows, those with the highest loss.
+        sources: trace each to its source; the stores must then be those that the run was trained on.
+
+    Raises:
+        ConfigError: no such record or step.
+        StoreError: the record is damaged or not whole; a store was built again since.
+        SourceError: a source changed since it was read.
+    """
+    record = Run(run)
+    head = record.attempt(step)[0].head
+    seen, loss = record.seen(step)
+    ranked = sorted(range(len(seen)), key=lambda at: _rank(seen[at].loss))[:top]
+    if not sources:
+        rows = tuple(StepRow(seen[at], ()) for at in ranked)
+    else:
+        items, documents = Items(workspace, run, head), _documents(seen)
+        rows = tuple(StepRow(seen[at], items.stretches(seen[at], documents[at])) for at in ranked)
+    return Step(step, head["ranks"], loss, tuple(map(named, head["stores"])), rows, items_in(seen), len(seen))
+
+
+def items_in(seen: Sequence[Seen]) -> int:
+    """How many items of the data set were seen."""
+    return sum(not row.piece for row in seen)
+
+
+def _rank(loss: float | None) -> tuple[int, float]:
+    """What is not a number comes before every number, and a row without a loss last."""
+    if loss is None:
+        return 2, 0.0
+    return (0, 0.0) if np.isnan(loss) else (1, -loss)
+
+
+def _documents(seen: Sequence[Seen]) -> list[int]:
+    """Of each row that was seen, how many documents of its item were; 0 where the loop gave the loss of whole rows."""
+    counts, first = [0] * len(seen), 0
+    for at, row in enumerate(seen):
+        first = at if not row.piece else first
+        counts[first : at + 1] = [0 if row.piece is None else row.piece + 1] * (at + 1 - first)
+    return counts
+
+
+class Items:
+    """Finds the items of a data set in the stores that a run was trained on.
+
+    Args:
+        head: of an attempt of the run.
+
+    Raises:
+        StoreError: a store was built again since, is stale or has other rows.
+    """
+
+    def __init__(self, workspace: Workspace, run: Path, head: Mapping[str, Any]) -> None:
+        self._tracer, self._run, self._window = Tracer(workspace), run, head["window"]
+        self._stores = [self._opened(workspace, store) for store in head["stores"]]
+        self._ends = np.cumsum([self._count(place) for place in self._stores]).tolist()
+        if not self._window and self._ends[-1] != head["items"]:
+            raise StoreError(
+                f"{run}: the data set had {head['items']:,} items, its stores have {self._ends[-1]:,} rows, so numbers say nothing. Record whole stores"
+            )
+        self._source = cache(self._source_of)
+
+    def _opened(self, workspace: Workspace, store: Mapping[str, str]) -> Place:
+        place = workspace.place(store["asset"], store["partition"])
+        current = place.current()
+        if current is None or (current.manifest.build_key, current.manifest.content_hash) != (store["build_key"], store["manifest"]):
+            now = (
+                "is not there"
+                if current is None
+                else "was built again since: "
+                + named({**store, "build_key": current.manifest.build_key, "manifest": current.manifest.content_hash})
+            )
+            raise StoreError(
+                f"{self._run} was trained on {named(store)}, which {now}. Build it as it was, with the sources and configuration of then, or list rows "
+                "by number: --untraced"
+            )
+        published = self._tracer.opened.published(store["asset"], store["partition"])
+        stream = (stream_of(published, store["stream"] or None)) if store["asset"] in EVERY and EVERY[store["asset"]].streams else ""
+        return Place(store["asset"], store["partition"], stream, 0)
+
+    def _blend(self, place: Place) -> BlendStore | None:
+        published = self._tracer.opened.published(place.asset, place.partition)
+        return open_blend(published.directory) if "blend" in published.manifest.recipe else None
+
+    def _count(self, place: Place) -> int:
+        """Items of a store; its tokens, where items are windows."""
+        if self._window:
+            return len(self._tracer.opened.stream(place.asset, place.partition, place.stream).columns["tokens"].values)
+        if place.asset not in EVERY:
+            return self._tracer.opened.export(place.asset, place.partition)[-1].count
+        if (blend := self._blend(place)) is not None:
+            return len(blend)
+        return len(self._tracer.opened.stream(place.asset, place.partition, place.stream))
+
+    def stretches(self, seen: Seen, documents: int) -> tuple[Stretch, ...]:
+        """Where what was seen is stored, of an item with so many documents.
+
+        Raises:
+            StoreError: the stored item has other documents.
+        """
+        found = [*self._stretches(seen.item)]
+        if documents > 1 and len(found) != documents:
+            raise StoreError(
+                f"{self._run}: item {seen.item:,} had {documents:,} documents in the loop, and has {len(found):,} in its store, so it is another. "
+                "Record items in the store's order: neither shuffled nor filtered before they are numbered"
+            )
+        return (found[seen.piece],) if seen.piece is not None and documents > 1 else tuple(found)
+
+    def _stretches(self, item: int) -> Iterator[Stretch]:
+        for place, start, end in self._records(item):
+            for piece in self._tracer.row(place).pieces:
+                first, last = (piece.start, piece.end) if end == 0 else (start, end)
+                yield Stretch(place, first, last, None if piece.origin is None else self._source(piece.origin))
+
+    def _records(self, item: int) -> Iterator[tuple[Place, int, int]]:
+        """The rows of stores that an item is made of, with the tokens of each: ``0, 0`` where it is all of them."""
+        if self._window:
+            size, stride, offset = self._window
+            first = item * stride + offset
+            for place, before, end in zip(self._stores, [0, *self._ends], self._ends, strict=False):
+                if first < end and before < first + size:
+                    yield from self._in_stream(place, max(first - before, 0), min(first + size, end) - before)
+            return
+        number = int(np.searchsorted(self._ends, item, "right"))
+        place, item = self._stores[number], item - [0, *self._ends][number]
+        if place.asset in EVERY and (blend := self._blend(place)) is not None:
+            domain, number = blend.domains[int(blend.domain[item])], int(blend.item[item])
+            asset, stem = TOKENS[EVERY[place.asset].family]
+            stream = Place(asset, domain, stem.format(domain), number)
+            if not blend.window:
+                yield stream, 0, 0
+            else:
+                yield from self._in_stream(stream, number * blend.window, (number + 1) * blend.window)
+        else:
+            yield Place(place.asset, place.partition, place.stream, item), 0, 0
+
+    def _in_stream(self, place: Place, begin: int, end: int) -> Iterator[tuple[Place, int, int]]:
+        """The records that some tokens of a stream belong to."""
+        ends = self._tracer.opened.stream(place.asset, place.partition, place.stream).columns["tokens"].ends
+        for record in range(int(np.searchsorted(ends, begin, "right")), int(np.searchsorted(ends, end - 1, "right")) + 1):
+            start = int(ends[record - 1]) if record else 0
+            if start < int(ends[record]):
+                yield Place(place.asset, place.partition, place.stream, record), max(begin - start, 0), min(end, int(ends[record])) - start
+
+    def _source_of(self, origin: Origin) -> SourceRow:
+        """A source row by name; its file must be the one that was pinned."""
+        files = files_of(self._tracer.workspace, origin.raw, origin.domain)
+        file, trained = files[origin.file], len(read_sources(self._tracer.opened.published(origin.raw, origin.domain))["files"])
+        return SourceRow(origin.domain, record_id(file, origin.row), file_name(file.url), origin.row + 1, origin.file >= trained)

@@ -1,0 +1,301 @@
+"""What a training loop writes down: the items that each step saw, with the loss of each.
+
+record = RowRecord("runs/a", dataset)
+record.begin(after=step)                       # 0, or the step of the checkpoint
+loader = DataLoader(record.numbered, batch_size=8, sampler=sampler, collate_fn=record.collate(PaddingFree()))
+for step, batch in enumerate(loader, step + 1):
+    rows = batch.pop(ROWS)
+    losses = cross_entropy(…, reduction="none")
+    …
+    record.step(step, rows, losses, trained=labels != -100)
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence, Sized
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.utils.data import Dataset, default_collate
+
+from prep_assets.errors import ConfigError
+from prep_assets.extensions.steps.record import Writer
+from prep_assets.extensions.training.blends import BlendDataset
+from prep_assets.extensions.training.collate import document_lengths
+from prep_assets.extensions.training.items import ContrastiveDataset, PackedDataset, RowDataset, SequenceDataset
+from prep_assets.extensions.training.opening import OpenStore, local_path, payload_folders
+from prep_assets.extensions.training.sampler import resolve_rank
+from prep_assets.stores.groups import holds_groups
+from prep_assets.stores.manifest import MANIFEST, Manifest
+from prep_assets.stores.table import Table, holds_pairs, open_table, stream_names
+
+ROWS = "rows"
+"""Key of a batch: int64[p, 3], for each document of its items the number of the item, of the document in it, and its tokens."""
+_ITEM = "__item__"
+COMPARED = 5
+"""Items whose tokens are compared with the store before a run begins."""
+
+
+class RowRecord:
+    """Records which items of a data set each step sees, one file a rank; `prep-assets step` reads it.
+
+    Args:
+        run: the folder of the record, one for each run.
+        dataset: gives the items, as mappings: a data set of ours, or any other with the rows of a store in its order.
+        store: the published store whose rows the items are; of our data sets it is known.
+        rank, world_size: by default those of `torch.distributed`; 0 and 1 if it is not initialized.
+
+    Raises:
+        ConfigError: items that are no rows of a published store, or not in its order.
+        StoreError: no such store.
+    """
+
+    def __init__(
+        self, run: Path | str, dataset: Any, store: Path | str | None = None, *, rank: int | None = None, world_size: int | None = None
+    ) -> None:
+        if not isinstance(dataset, Sized):
+            raise ConfigError(
+                f"items of a {type(dataset).__name__} have no numbers, as it is streamed. Train on a data set with random access"
+            )
+        self.run, self.rank, self.ranks = Path(run), *resolve_rank(rank, world_size, None)
+        self.numbered, self._given = Numbered(dataset), rank is not None
+        window = (
+            (dataset.windows.window_size, dataset.windows.stride, dataset.windows.offset) if isinstance(dataset, SequenceDataset) else None
+        )
+        self._head = {"items": len(dataset), "window": window, "stores": _stores(dataset, store)}
+        self._writer: Writer | None = None
+        self._rows, self._losses = list[list[Any]](), list[float]()
+
+    def begin(self, after: int = 0, *, attempt: str = "") -> None:
+        """Begin, or resume from the checkpoint of a step: what was recorded of later steps counts no more.
+
+        Args:
+            attempt: a name that all ranks share and no other attempt has; ranks of `torch.distributed` agree on one by themselves.
+
+        Raises:
+            ConfigError: the run was trained on another store, another process records into the same file, or ranks cannot agree on a name.
+            StoreError: the record is damaged.
+        """
+        if not attempt and self.ranks > 1 and self._given:
+            raise ConfigError(
+                "rank and world_size were given, so ranks cannot agree on a name of this attempt: begin(after, attempt=…), equal on all ranks"
+            )
+        names = [attempt or secrets.token_hex(8)]
+        if not attempt and self.ranks > 1:
+            dist.broadcast_object_list(names)
+        self.close()
+        self._rows, self._losses = [], []
+        self._writer = Writer(self.run, {"attempt": names[0], "after": after, "rank": self.rank, "ranks": self.ranks, **self._head})
+
+    def collate(self, collate_fn: Callable[[Any], Any] = default_collate) -> Collate:
+        """A collator that adds `ROWS` to the batch of another one."""
+        return Collate(collate_fn)
+
+    def see(self, rows: Tensor, losses: Tensor | float | None = None, trained: Tensor | None = None) -> None:
+        """Count a batch to the next step: each batch of a step where gradients are accumulated.
+
+        Args:
+            rows: `ROWS` of the batch.
+            losses: of tokens: [B, L], or [1, T] where items stand end to end, or without the first label of each row, as a shift by one leaves them; of
+                items: [n]; or one for all.
+            trained: which losses of tokens count, of the same shape, such as ``labels != -100``.
+
+        Raises:
+            ConfigError: shapes that do not fit together.
+        """
+        items = rows.tolist()
+        first = [at for at, (_, piece, _) in enumerate(items) if not piece]
+        if isinstance(losses, Tensor) and losses.dim():
+            if trained is not None:
+                self._rows += _by_document(items, first, losses, trained)
+                return
+            if losses.dim() != 1 or len(losses) != len(first):
+                raise ConfigError(
+                    f"losses of shape {list(losses.shape)} for {len(first)} items: give one for each item, or those of tokens with trained=labels != -100"
+                )
+            means = losses.detach().double().tolist()
+            self._rows += [[items[at][0], None, mean, None] for at, mean in zip(first, means, strict=True)]
+            return
+        self._rows += [[items[at][0], None, None, None] for at in first]
+        self._losses += [] if losses is None else [float(losses)]
+
+    def step(self, step: int, rows: Tensor | None = None, losses: Tensor | float | None = None, trained: Tensor | None = None) -> None:
+        """Record a step, with a last batch as `see` takes it; all its loop has to do where no gradients are accumulated.
+
+        Raises:
+            ConfigError: it is not the step after the last one; `begin` was not called.
+        """
+        if self._writer is None:
+            raise ConfigError(
+                "nothing is recorded before record.begin(after=…), which says after which step this run begins: 0, or that of its checkpoint"
+            )
+        if rows is not None:
+            self.see(rows, losses, trained)
+        self._writer.step(step, self._rows, sum(self._losses) / len(self._losses) if self._losses else None)
+        self._rows, self._losses = [], []
+
+    def sync(self) -> None:
+        """Wait until the disk has all steps. Call it before a checkpoint is saved: a loss of power then leaves no hole before it."""
+        if self._writer is not None:
+            self._writer.sync()
+
+    def close(self) -> None:
+        """Let another process record into the folder; what is recorded stays."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+
+class Numbered(Dataset[Any]):
+    """The items of a data set with their numbers."""
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, i: int) -> dict[str, Any]:
+        item = self.dataset[int(i)]
+        if not isinstance(item, Mapping):
+            raise ConfigError(
+                f"items of {type(self.dataset).__name__} are no mappings, so they have no place for a number: {type(item).__name__}"
+            )
+        return {**item, _ITEM: int(i)}
+
+
+class Collate:
+    """A collator whose batches say which items they hold; batches of other data sets pass as they are."""
+
+    def __init__(self, collate: Callable[[Any], Any]) -> None:
+        self.collate = collate
+
+    def __call__(self, items: Sequence[Any]) -> Any:
+        if not (isinstance(items[0], Mapping) and _ITEM in items[0]):
+            return self.collate(items)
+        bare = [{key: value for key, value in item.items() if key != _ITEM} for item in items]
+        batch = self.collate(bare)
+        if not isinstance(batch, Mapping) or ROWS in batch:
+            raise ConfigError(f"a batch needs to be a mapping without {ROWS!r} to say which rows it holds; this is {type(batch).__name__}")
+        rows = [(item[_ITEM], piece, size) for item in items for piece, size in enumerate(_lengths(item))]
+        batch = dict(batch) if type(batch) is dict else batch
+        batch[ROWS] = torch.tensor(rows, dtype=torch.int64)  # type: ignore[index]
+        return batch
+
+
+def _lengths(item: Mapping[str, Any]) -> list[int]:
+    """Tokens of each document of an item; 0 of an item without tokens of its own, such as a pair."""
+    if "seq_lengths" in item:
+        return [int(size) for size in item["seq_lengths"]]
+    if isinstance(item.get("position_ids"), Tensor):
+        return [int(size) for size in document_lengths(dict(item)).tolist()]
+    return [len(item["input_ids"])] if "input_ids" in item else [0]
+
+
+def _by_document(items: Sequence[Sequence[int]], first: Sequence[int], losses: Tensor, trained: Tensor) -> list[list[Any]]:
+    """Item, document, mean loss and trained tokens of each document of a batch, from the losses of its tokens."""
+    if losses.shape != trained.shape:
+        raise ConfigError(
+            f"losses of shape {list(losses.shape)}, trained of shape {list(trained.shape)}: each says something of the same tokens"
+        )
+    table, kept = (np.atleast_2d(each.numpy()) for each in (losses.detach().cpu().double(), trained.detach().cpu() != 0))
+    lines = np.zeros(len(items), int) if len(table) == 1 else np.searchsorted(first, np.arange(len(items)), "right") - 1
+    width = int(np.bincount(lines, [size for *_, size in items]).max())
+    if len(table) not in (1, len(first)) or table.shape[1] < width - 1:
+        raise ConfigError(
+            f"losses of shape {list(losses.shape)} for {len(first)} items, up to {width:,} tokens a row: give those of [items, tokens], "
+            "or of [1, tokens] where items stand end to end"
+        )
+    found, ends = list[list[Any]](), [0] * len(table)
+    for (item, piece, size), line in zip(items, lines.tolist(), strict=True):
+        # a shift by one moves the loss of a document's first label to the one before, and first labels are not trained
+        part = slice(ends[line], ends[line] + size)
+        ends[line] += size
+        chosen = table[line, part][kept[line, part]]
+        found.append([item, piece, float(chosen.mean()) if len(chosen) else None, len(chosen)])
+    return found
+
+
+# Which rows of which stores the items of a data set are.
+
+
+def _stores(dataset: Any, store: Path | str | None) -> list[dict[str, Any]]:
+    """The stores that a data set reads, as the record names them: asset, partition, stream, build key and hash of the manifest.
+
+    Raises:
+        ConfigError: its items are not the rows of published stores, in their order.
+    """
+    if isinstance(dataset, ContrastiveDataset):
+        raise ConfigError(
+            "items of ContrastiveDataset are positives, several of a row: record a RowDataset, and make positives in the collator"
+        )
+    if store is not None:
+        paths = payload_folders(local_path(store))
+    elif isinstance(dataset, BlendDataset):
+        paths = [dataset.folder]
+    elif isinstance(dataset, PackedDataset):
+        paths = [dataset.place]
+    elif isinstance(opened := getattr(dataset, "store", None), OpenStore):
+        paths = [opened.path] if isinstance(dataset, RowDataset) else [*opened.folders]
+    else:
+        raise ConfigError(
+            f"say which store the rows of a {type(dataset).__name__} are of: store='data/stores/sft_packed', the one that it was exported from"
+        )
+    return [_named(path, dataset, alone=len(paths) == 1) for path in paths]
+
+
+def _named(path: Path, dataset: Any, *, alone: bool) -> dict[str, Any]:
+    folder = next((each for each in (path, *path.parents) if (each / MANIFEST).is_file()), None)
+    if folder is None:
+        raise ConfigError(
+            f"{path} is no published store, so nothing says what its rows are made of. Name the store that it was exported from: store='data/stores/sft_packed'"
+        )
+    manifest = Manifest.read(folder)
+    streams = [path.relative_to(folder).with_suffix("").as_posix()] if path != folder else stream_names(folder)
+    if "blend" not in manifest.recipe and not isinstance(dataset, SequenceDataset) and alone and streams:
+        streams = [_stream_of(folder, streams, dataset)]
+    names = {"asset": manifest.asset, "partition": manifest.partition, "stream": streams[0] if len(streams) == 1 else ""}
+    return {**names, "build_key": manifest.build_key, "manifest": manifest.content_hash}
+
+
+def _stream_of(folder: Path, streams: Sequence[str], dataset: Any) -> str:
+    """The stream of a store whose rows are the items of a data set."""
+    whole = stream_names(folder) == [*streams] and (holds_groups(folder) or holds_pairs(folder))
+    tables = {"": open_table(folder)} if whole else {name: open_table(folder, name) for name in streams}
+    said = list[str]()
+    for name, table in tables.items():
+        label = name or "it"
+        if len(table) != len(dataset):
+            said.append(f"{label} has {len(table):,} rows")
+        elif (row := _other_row(table, dataset)) is not None:
+            said.append(f"row {row:,} of {label} is not item {row:,}")
+        else:
+            return name
+    raise ConfigError(
+        f"the {len(dataset):,} items of this {type(dataset).__name__} are not the rows of {folder.parent.parent}: {'; '.join(said)}. Record all rows, in the "
+        "order of the store: neither filtered, shuffled nor packed again"
+    )
+
+
+def _other_row(table: Table, dataset: Any) -> int | None:
+    """The first of a few rows whose tokens, or fields of a line, are not those of the item with its number."""
+    last = len(table) - 1
+    numbers = sorted({at * last // (COMPARED - 1) for at in range(COMPARED)}) if len(table) else []
+    return next((number for number in numbers if not _is_row(table, number, dataset[number])), None)
+
+
+def _is_row(table: Table, number: int, item: Any) -> bool:
+    """Whether nothing that an item and a row both have differs."""
+    if table.path is not None:
+        [line] = table.objects([number])
+        texts = [(line[key], item[key]) for key in line.keys() & item.keys()]
+        # trainers append the end of text
+        return all(given.startswith(said) if isinstance(given, str) and isinstance(said, str) else said == given for said, given in texts)
+    sequences = [(f"{name}_ids", ids.tolist()) for name, ids, _ in table.sequences(number)]
+    named = [("input_ids", ids) for _, ids in sequences] if len(sequences) == 1 else sequences
+    return all([int(token) for token in item[key]][: len(ids)] == ids for key, ids in named if key in item)

@@ -1,0 +1,282 @@
+"""Items of every data set of ours, as a record names them and `step` finds them again."""
+
+from __future__ import annotations
+
+import json
+import math
+import multiprocessing
+import pickle
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from prep_assets import trace
+from prep_assets.errors import ConfigError
+from prep_assets.extensions.steps.record import Run, rank_file
+from prep_assets.extensions.steps.rows import Stretch, step_of
+from prep_assets.pipeline.workspace import Workspace
+from prep_assets.training import (
+    ROWS,
+    BlendDataset,
+    DatasetFactory,
+    PackedDataset,
+    Pad,
+    PaddingFree,
+    RowDataset,
+    RowRecord,
+)
+from prep_assets_tests.explain.conftest import Command
+from prep_assets_tests.graph.workspaces import all_unchecked, domain, jsonl, minimal, workspace_in
+
+
+@pytest.fixture(scope="module")
+def every(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    """Documents and chats of two domains each, blended, with pairs and prompts."""
+    folder = tmp_path_factory.mktemp("every")
+    chats = {
+        name: domain(
+            jsonl(
+                folder / f"{name}.jsonl",
+                [{"messages": [{"role": "user", "content": f"{name} {n}?"}, {"role": "assistant", "content": f"{n}."}]} for n in range(7)],
+            ),
+            "messages",
+        )
+        for name in ("one", "two")
+    }
+    texts = {
+        name: domain(jsonl(folder / f"{name}_docs.jsonl", [{"text": f"{name} text, number {n}. " * (1 + n % 4)} for n in range(9)]), "text")
+        for name in ("web", "code")
+    }
+    pairs = [{"prompt": f"P {n}?", "chosen": f"Good {n}.", "rejected": "Bad."} for n in range(6)]
+    return all_unchecked(
+        workspace_in(
+            folder,
+            {
+                **minimal("pretrain", texts, test_fraction=0, blend={"window": 16}),
+                **minimal("sft", chats, test_fraction=0, blend={"seed": 5}, exports={"trl": {"from": "sft_packed", "to": "hf_arrow"}}),
+                **minimal("preference", {"pairs": domain(jsonl(folder / "pairs.jsonl", pairs), "preference")}, test_fraction=0),
+            },
+        )
+    )
+
+
+def seen_items(
+    workspace: Workspace, folder: Path, dataset: Any, collate: Any, store: Path | None = None, losses: Any = None
+) -> list[tuple[Any, tuple[Stretch, ...]]]:
+    """Item by item of one step that sees all of a data set, in order."""
+    record = RowRecord(folder, dataset, store)
+    record.begin()
+    [batch] = DataLoader(record.numbered, len(dataset), collate_fn=record.collate(collate) if collate else record.collate())
+    rows = batch.pop(ROWS)
+    record.step(1, rows, *(losses(batch) if losses else ()))
+    record.close()
+    return [(row.seen, row.stretches) for row in step_of(workspace, folder, 1).rows]
+
+
+def whole(workspace: Workspace, asset: str, partition: str | None, row: int, stream: str | None = None) -> list[tuple[int, int, str]]:
+    """Tokens and source of each piece of a stored row, by `trace`."""
+    pieces = trace(workspace, asset, row, partition=partition, stream=stream).pieces
+    return [(each.piece.start, each.piece.end, f"{each.source.domain}/{each.source.id}") for each in pieces if each.source]
+
+
+def said(stretches: tuple[Stretch, ...]) -> list[tuple[int, int, str]]:
+    return [(each.start, each.end, f"{each.source.domain}/{each.source.id}") for each in stretches if each.source]
+
+
+def test_conversations_of_a_blend(every: Workspace, tmp_path: Path) -> None:
+    data = BlendDataset(every.stores / "sft_blend")
+    found = seen_items(every, tmp_path / "run", data, Pad())
+    assert [seen.item for seen, _ in found] == list(range(14))
+    for seen, stretches in found:
+        name, record = data.origin(seen.item)
+        assert said(stretches) == whole(every, "sft_tokens", name, record)
+        assert [each.place.asset for each in stretches] == ["sft_tokens"]
+
+
+def test_windows_of_a_blend(every: Workspace, tmp_path: Path) -> None:
+    """Each token of a window is in the stretch of the record that it is a token of."""
+    data = BlendDataset(every.stores / "pretrain_blend")
+    found = seen_items(every, tmp_path / "run", data, None)
+    assert len(found) == len(data) > 10
+    for seen, stretches in found:
+        tokens = [
+            int(token)
+            for each in stretches
+            for token in trace(every, "pretrain_tokens", each.place.row, partition=each.place.partition).row.ids[each.start : each.end]
+        ]
+        assert tokens == data[seen.item]["input_ids"].tolist()
+        assert {each.place.partition for each in stretches} == {data.origin(seen.item)[0]}
+    assert any(len(stretches) > 1 for _, stretches in found)
+
+
+@pytest.mark.parametrize("stride", [16, 5])
+def test_windows_of_a_stream(every: Workspace, tmp_path: Path, stride: int) -> None:
+    """Over the stores of two domains, which `load` joins; a window may have the end of one and the beginning of the other."""
+    data = DatasetFactory.load("seq", every.stores / "pretrain_tokens", 16, stride, offset=3)
+    found = seen_items(every, tmp_path / "run", data, None)
+    both = 0
+    for seen, stretches in found:
+        tokens = [
+            int(token)
+            for each in stretches
+            for token in trace(every, "pretrain_tokens", each.place.row, partition=each.place.partition).row.ids[each.start : each.end]
+        ]
+        assert tokens == data[seen.item]["input_ids"].tolist()
+        both += len({each.place.partition for each in stretches}) == 2
+    assert len(found) == len(data) and (both or stride == 16)
+
+
+def test_windows_with_masks_have_a_loss_for_each_document(every: Workspace, tmp_path: Path) -> None:
+    data = DatasetFactory.load("sft", every.stores / "sft_tokens", 24)
+    place = torch.arange(24).expand(len(data), 24).double()
+    found = seen_items(every, tmp_path / "run", data, None, losses=lambda batch: (place, torch.ones_like(place)))
+    for seen, stretches in found:
+        [stretch] = stretches
+        documents = [at for at, position in enumerate(data[seen.item]["position_ids"].tolist()) if position == 0 and at]
+        borders = [0, *documents, 24]
+        first, last = borders[seen.piece], borders[seen.piece + 1]
+        assert stretch.end - stretch.start == seen.tokens == last - first
+        assert seen.loss == pytest.approx(np.arange(first, last).mean())
+
+
+def test_lines_pairs_and_exports(every: Workspace, tmp_path: Path) -> None:
+    lines = RowDataset(every.stores / "preferences")
+    for seen, stretches in seen_items(every, tmp_path / "lines", lines, None):
+        [stretch] = stretches
+        assert stretch.source is not None and stretch.source.row == int(re.findall(r"\d+", lines[seen.item]["prompt"])[0]) + 1
+    pairs = DatasetFactory.load("dpo", every.stores / "preference_tokens")
+    for seen, stretches in seen_items(every, tmp_path / "pairs", pairs, lambda items: {"count": len(items)}):
+        assert {name for *_, name in said(stretches)} == {name for *_, name in whole(every, "preference_tokens", None, seen.item)}
+    packed = PackedDataset(every.stores / "sft_packed")
+    for seen, stretches in seen_items(every, tmp_path / "export", packed, PaddingFree(), store=every.stores / "sft_export_trl"):
+        assert said(stretches) == whole(every, "sft_export_trl", None, seen.item)
+
+
+def test_losses_of_accumulated_batches_of_items_and_of_none(every: Workspace, tmp_path: Path) -> None:
+    data = BlendDataset(every.stores / "sft_blend")
+    record = RowRecord(tmp_path / "run", data)
+    record.begin()
+    first, second = (record.collate(Pad())([record.numbered[at] for at in items])[ROWS] for items in ((0, 1), (2, 3)))
+    record.see(first, torch.tensor([2.0, 4.0]))
+    record.step(1, second, torch.tensor([math.nan, math.inf]))
+    record.see(first, 1.0)
+    record.step(2, second, torch.tensor(2.0))
+    record.step(3, first)
+    found = Run(tmp_path / "run")
+    assert [(row.item, row.loss) for row in found.seen(1)[0]][:2] == [(0, 2.0), (1, 4.0)]
+    ranked = step_of(every, tmp_path / "run", 1, top=3)
+    assert [row.seen.item for row in ranked.rows] == [2, 3, 1] and ranked.count == 4
+    assert found.seen(2)[1] == 1.5 and {row.loss for row in found.seen(2)[0]} == {None}
+    assert found.seen(3)[1] is None
+    with pytest.raises(ConfigError, match=r"losses of shape \[3\] for 2 items: give one for each item"):
+        record.see(first, torch.ones(3))
+    with pytest.raises(ConfigError, match=r"losses of shape \[2, 3\], trained of shape \[2, 2\]"):
+        record.see(first, torch.ones(2, 3), torch.ones(2, 2))
+    with pytest.raises(ConfigError, match=r"losses of shape \[2, 3\] for 2 items, up to \d+ tokens a row"):
+        record.see(first, torch.ones(2, 3), torch.ones(2, 3))
+
+
+def test_what_cannot_be_recorded_says_so(every: Workspace, tmp_path: Path) -> None:
+    class Own(torch.utils.data.Dataset[Any]):
+        def __len__(self) -> int:
+            return 3
+
+        def __getitem__(self, i: int) -> Any:
+            return torch.tensor([i])
+
+    for given, store, said_ in (
+        (Own(), None, "say which store the rows of a Own are of"),
+        (Own(), tmp_path, "is no published store, so nothing says what its rows are made of"),
+        (Own(), every.stores / "sft_packed", "the 3 items of this Own are not the rows of .*sft_packed: sft_packed has"),
+        (iter([1]), None, "items of a list_iterator have no numbers"),
+    ):
+        with pytest.raises(ConfigError, match=said_):
+            RowRecord(tmp_path / "run", given, store)
+    data = PackedDataset(every.stores / "sft_packed")
+    record = RowRecord(tmp_path / "run", data, rank=0, world_size=2)
+    with pytest.raises(ConfigError, match="ranks cannot agree on a name of this attempt"):
+        record.begin()
+    record.begin(attempt="a")
+    other = RowRecord(tmp_path / "run", data)
+    with pytest.raises(ConfigError, match=r"rank-00000.jsonl: another process records into it"):
+        other.begin()
+    with pytest.raises(ConfigError, match="a batch needs to be a mapping without 'rows'"):
+        record.collate(list)([record.numbered[0]])
+    assert pickle.loads(pickle.dumps(record.collate(PaddingFree())))([data[0]]).keys() == PaddingFree()([data[0]]).keys()
+    with pytest.raises(ConfigError, match="holds no record of a run"):
+        Run(tmp_path / "empty")
+
+
+def of_rank(rank: int, ranks: int, address: str, folder: Path, store: Path) -> None:
+    """One process of a group: what it sees of two steps."""
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo", init_method=address, rank=rank, world_size=ranks)
+    data = PackedDataset(store)
+    record = RowRecord(folder, data)
+    record.begin()
+    for step in (1, 2):
+        record.step(step, torch.tensor([[(step + rank) % len(data), 0, 4]]), float(rank))
+    record.begin(after=1)
+    record.step(2, torch.tensor([[0, 0, 4]]), 3.0)
+    torch.distributed.destroy_process_group()
+
+
+def test_processes_of_torch_distributed_agree(packed: Workspace, tmp_path: Path) -> None:
+    """Each attempt has one name on all ranks."""
+    fork = multiprocessing.get_context("fork")
+    arguments = f"file://{tmp_path}/meet", tmp_path / "run", packed.stores / "sft_packed"
+    processes = [fork.Process(target=of_rank, args=(rank, 2, *arguments)) for rank in (0, 1)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+    assert [process.exitcode for process in processes] == [0, 0]
+    heads = [[attempt.head["attempt"] for attempt in attempts] for attempts in Run(tmp_path / "run").ranks.values()]
+    assert heads[0] == heads[1] and len(set(heads[0])) == 2
+    assert Run(tmp_path / "run").seen(1)[1] == 0.5 and [row.item for row in Run(tmp_path / "run").seen(2)[0]] == [0, 0]
+
+
+# The command.
+
+
+@pytest.fixture
+def recorded(packed: Workspace, tmp_path: Path) -> Path:
+    record = RowRecord(tmp_path / "run", PackedDataset(packed.stores / "sft_packed"))
+    record.begin()
+    for step, loss in enumerate((1.0, 5.0, math.nan), 1):
+        record.see(record.collate(PaddingFree())([record.numbered[step], record.numbered[step + 1]])[ROWS], torch.tensor([loss, 0.25]))
+        record.step(step)
+    record.close()
+    return tmp_path / "run"
+
+
+def test_the_command_lists_rows_with_their_sources(packed: Workspace, recorded: Path, run: Command) -> None:
+    found = run(packed, "step", recorded, 2, "--top", 1)
+    assert found.exit_code == 0 and "step 2 of" in found.output and "2 items, 1 rank, loss 2.6250" in found.output
+    names = [name for *_, name in whole(packed, "sft_packed", None, 2)]
+    assert all(name in found.output for name in names) and "1 more, with lower losses: --top 2" in found.output
+    assert "prep-assets trace sft_packed --row 2" in found.output
+    facts = json.loads(run(packed, "step", recorded, 3, "--json").output)
+    assert [row["loss"] for row in facts["rows"]] == ["nan", 0.25] and facts["loss"] == "nan"
+    sources = [stretch["source"] for row in facts["rows"] for stretch in row["stretches"]]
+    assert [f"{source['domain']}/{source['id']}" for source in sources] == [
+        name for row in (3, 4) for *_, name in whole(packed, "sft_packed", None, row)
+    ]
+    assert all(Path(source["url"]).name == source["id"].rpartition(":")[0] for source in sources)
+    assert [row["stretches"] for row in json.loads(run(packed, "step", recorded, 3, "--json", "--untraced").output)["rows"]] == [[], []]
+
+
+def test_the_command_lists_the_worst_steps(packed: Workspace, recorded: Path, run: Command) -> None:
+    facts = json.loads(run(packed, "step", recorded, "--json").output)
+    assert [each["step"] for each in facts["highest"]] == [3, 2, 1] and facts["steps"] == 3
+    assert "3 steps, every line as it was written" in run(packed, "step", recorded).output
+    with rank_file(recorded, 0).open("r+b") as file:
+        file.seek(-60, 2)
+        file.write(b"7")
+    assert "its sum is not that of its text" in run(packed, "step", recorded).output
+    assert run(packed, "step", recorded, 9).exit_code == 1

@@ -1,0 +1,241 @@
+"""From a step to its rows: noise that was planted comes first, on any number of ranks and over a resume."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from prep_assets.errors import ConfigError, StoreError
+from prep_assets.extensions.steps.record import Run, attempts_in, rank_file
+from prep_assets.extensions.steps.rows import StepRow, step_of
+from prep_assets.pipeline.workspace import Workspace
+from prep_assets.training import PackedDataset, RowRecord
+from prep_assets_tests.extensions.steps.conftest import GLOBAL_BATCH, NOISE, STEPS, Train, noisy
+
+
+def rows_of(workspace: Workspace, run: Path, step: int) -> list[tuple[str, float]]:
+    """Record and loss of what a step saw, in the order of the answer."""
+    return [(name_of(row), row.seen.loss or 0.0) for row in step_of(workspace, run, step).rows]
+
+
+def name_of(row: StepRow) -> str:
+    [stretch] = row.stretches
+    assert stretch.source is not None
+    return stretch.source.id
+
+
+def answers(workspace: Workspace, run: Path) -> list[list[tuple[str, float]]]:
+    return [rows_of(workspace, run, step) for step in range(1, STEPS + 1)]
+
+
+def equal(found: list[list[tuple[str, float]]], expected: list[list[tuple[str, float]]]) -> None:
+    """The same rows in each step, with losses that differ by no more than sums in another order."""
+    assert [sorted(name for name, _ in step) for step in found] == [sorted(name for name, _ in step) for step in expected]
+    for one, other in zip(found, expected, strict=True):
+        assert [loss for _, loss in one] == pytest.approx([loss for _, loss in other], rel=1e-4)
+
+
+def test_planted_noise_is_the_top_of_its_steps(packed: Workspace, train: Train, tmp_path: Path) -> None:
+    """The same answers for one rank, two and four, and over a kill after a checkpoint that is resumed by other ranks."""
+    train(tmp_path / "one", 1)
+    expected = answers(packed, tmp_path / "one")
+    met = list[str]()
+    for step in expected:
+        noise = [name for name, _ in step if noisy(int(name.rpartition(":")[2]) - 1)]
+        assert noise == [name for name, _ in step[: len(noise)]]
+        met += noise
+    assert len(met) >= NOISE and len(set(met)) == NOISE
+    for ranks in (2, 4):
+        train(tmp_path / f"{ranks}", ranks)
+        equal(answers(packed, tmp_path / f"{ranks}"), expected)
+    for before, after in ((1, 1), (4, 2), (1, 4)):
+        run = tmp_path / f"{before} then {after}"
+        state = train(run, before, until=6)
+        train(run, before, until=9, state=state, attempt="killed after step 9")
+        train(run, after, state=state, attempt="resumed")
+        equal(answers(packed, run), expected)
+        assert Run(run).steps == [range(1, 7), range(7, 7), range(7, STEPS + 1)]
+
+
+def test_rows_are_those_of_the_sampler_and_documents_those_of_the_table(packed: Workspace, train: Train, tmp_path: Path) -> None:
+    """Independent of the record: torch's permutation of the sampler's seed, and the pieces of `trace`."""
+    from prep_assets import trace
+
+    train(tmp_path / "run", 2, until=2)
+    count = len(PackedDataset(packed.stores / "sft_packed"))
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(3)).tolist()
+    for step in (1, 2):
+        items = order[(step - 1) * GLOBAL_BATCH : step * GLOBAL_BATCH]
+        found = step_of(packed, tmp_path / "run", step)
+        assert {row.seen.item for row in found.rows} == set(items)
+        for item in items:
+            pieces = trace(packed, "sft_packed", item).pieces
+            expected = {(piece.piece.start, piece.piece.end, piece.source and piece.source.id) for piece in pieces}
+            mine = [row for row in found.rows if row.seen.item == item]
+            assert {(row.stretches[0].start, row.stretches[0].end, name_of(row)) for row in mine} == expected
+            assert {row.seen.rank for row in mine} == {items.index(item) % 2}
+
+
+def test_losses_are_means_of_each_document(packed: Workspace, base: Any, train: Train, tmp_path: Path) -> None:
+    """Each document run through the model alone, before the first step."""
+    from prep_assets import trace
+    from prep_assets_tests.extensions.steps.conftest import Bigrams
+
+    train(tmp_path / "run", 1, until=1)
+    model = Bigrams()
+    model.load_state_dict(base)
+    total = weight = 0.0
+    found = step_of(packed, tmp_path / "run", 1)
+    for row in found.rows:
+        [stretch] = row.stretches
+        whole = trace(packed, "sft_packed", row.seen.item).row
+        part = slice(stretch.start, stretch.end)
+        ids, weights = torch.tensor(whole.ids[part]), whole.weights
+        assert weights is not None
+        labels = torch.where(torch.tensor(weights[part]) > 0, ids, -100)
+        with torch.no_grad():
+            losses, trained = model.losses({"input_ids": ids[None], "labels": labels[None]})
+        assert row.seen.tokens == int(trained.sum())
+        assert row.seen.loss == pytest.approx(float(losses[trained].mean()), rel=1e-5)
+        total, weight = total + float(losses[trained].sum()), weight + int(trained.sum())
+    assert found.loss == pytest.approx(total / weight, rel=1e-5)
+
+
+# What may become of a record, and what is said of it.
+
+
+@pytest.fixture
+def two(train: Train, tmp_path: Path) -> Path:
+    """A record of two ranks, with a resume after step 2."""
+    state = train(tmp_path / "run", 2, until=2)
+    train(tmp_path / "run", 2, until=4, state=state, attempt="second")
+    return tmp_path / "run"
+
+
+def edit(path: Path, change: Callable[[list[bytes]], list[bytes]]) -> None:
+    path.write_bytes(b"".join(change(path.read_bytes().splitlines(keepends=True))))
+
+
+def test_a_lost_file_of_a_rank(packed: Workspace, two: Path) -> None:
+    rank_file(two, 1).unlink()
+    with pytest.raises(StoreError, match=r"rank-00001.jsonl is missing: step 3 was trained on 2 ranks"):
+        step_of(packed, two, 3)
+    with pytest.raises(StoreError, match=r"rank-00001.jsonl is missing"):
+        [*Run(two).all_seen()]
+
+
+def test_a_lost_file_of_the_first_rank(two: Path) -> None:
+    rank_file(two, 0).unlink()
+    with pytest.raises(StoreError, match=r"rank-00000.jsonl is missing or empty, and other ranks recorded"):
+        Run(two)
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (lambda lines: [*lines[:2], lines[1], *lines[2:]], 3),  # doubled
+        (lambda lines: [lines[0], *lines[2:]], 2),  # lost
+        (lambda lines: [lines[0], lines[2], lines[1], *lines[3:]], 2),  # moved
+        (lambda lines: [*lines[:2], lines[2].replace(b'"step": 2', b'"step": 3'), *lines[3:]], 3),  # shifted
+        (lambda lines: [*lines[:1], lines[1].replace(b"[[", b"[[1", 1), *lines[2:]], 2),  # another row
+        (lambda lines: [lines[0].replace(b'"ranks": 2', b'"ranks": 1'), *lines[1:]], 1),
+    ],
+)
+def test_a_line_that_is_not_where_it_was_written(packed: Workspace, two: Path, change: Any, line: int) -> None:
+    for rank in (0, 1):
+        copy = two.parent / f"{rank}"
+        shutil.copytree(two, copy)
+        edit(rank_file(copy, rank), change)
+        with pytest.raises(
+            StoreError, match=rf"rank-0000{rank}.jsonl, line {line}: its sum is not that of its text and the lines before it"
+        ):
+            step_of(packed, copy, 3)
+
+
+def test_a_loop_that_counts_a_step_twice_or_skips_one_is_stopped(packed: Workspace, tmp_path: Path) -> None:
+    record = RowRecord(tmp_path / "run", PackedDataset(packed.stores / "sft_packed"))
+    with pytest.raises(ConfigError, match=r"nothing is recorded before record\.begin"):
+        record.step(1)
+    record.begin()
+    record.step(1)
+    for wrong in (1, 3):
+        with pytest.raises(ConfigError, match=rf"step {wrong} comes after step 1\. Count each optimizer step once"):
+            record.step(wrong)
+    record.step(2)
+
+
+def test_a_file_of_another_run(packed: Workspace, train: Train, two: Path, tmp_path: Path) -> None:
+    state = train(tmp_path / "other", 2, until=2, attempt="of another run")
+    assert state["step"] == 2
+    shutil.copy(rank_file(tmp_path / "other", 1), rank_file(two, 1))
+    with pytest.raises(StoreError, match=r"rank-00001.jsonl has nothing of the attempt after step 0: it is of another run"):
+        step_of(packed, two, 1)
+    shutil.copy(rank_file(two, 0), rank_file(two, 1))
+    with pytest.raises(StoreError, match=r"rank-00001.jsonl and rank 0 do not say the same of the attempt after step 0: rank 0 of 2"):
+        step_of(packed, two, 1)
+
+
+def test_a_torn_last_line_counts_as_not_written(packed: Workspace, train: Train, two: Path) -> None:
+    path = rank_file(two, 1)
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(StoreError, match=r"step 4 is not whole: rank-00001.jsonl ends at step 3"):
+        step_of(packed, two, 4)
+    assert [step for step, *_ in Run(two).all_seen()] == [1, 2, 3]
+    # the process begins again from the checkpoint of step 2, and the torn line is cut off
+    state = train(two.parent / "again", 2, until=2)
+    train(two, 2, until=5, state=state, attempt="third")
+    assert [step for step, *_ in Run(two).all_seen()] == [1, 2, 3, 4, 5]
+    assert Run(two).steps == [range(1, 3), range(3, 3), range(3, 6)]
+    assert len(attempts_in(path)) == 3
+
+
+def test_a_rank_that_ends_long_before_the_others_was_cut(packed: Workspace, two: Path) -> None:
+    edit(rank_file(two, 1), lambda lines: lines[:-2])
+    with pytest.raises(StoreError, match=r"step 3 is not whole: rank-00001.jsonl ends at step 2"):
+        [*Run(two).all_seen()]
+
+
+def test_a_step_that_was_thrown_away(packed: Workspace, train: Train, tmp_path: Path) -> None:
+    state = train(tmp_path / "run", 1, until=2)
+    train(tmp_path / "run", 1, until=6, state=state, attempt="killed")
+    train(tmp_path / "run", 1, until=4, state=state, attempt="now")
+    with pytest.raises(ConfigError, match=r"no step 5: it was trained once, and a later resume .* Steps that it has: 1 to 2, 3 to 4"):
+        step_of(packed, tmp_path / "run", 5)
+    with pytest.raises(ConfigError, match=r"no step 0. Steps that it has"):
+        step_of(packed, tmp_path / "run", 0)
+
+
+def test_a_store_that_was_built_again(packed: Workspace, train: Train, tmp_path: Path) -> None:
+    """The rows of a record are numbers of one build; another has other rows under them."""
+    from prep_assets.graph.graph import EVERY
+    from prep_assets_tests.graph.workspaces import copy_of, make
+
+    mine = copy_of(packed, tmp_path / "mine")
+    record = RowRecord(tmp_path / "run", PackedDataset(mine.stores / "sft_packed"))
+    record.begin()
+    record.step(1, torch.tensor([[0, 0, 5]]), 1.5)
+    record.close()
+    assert step_of(mine, tmp_path / "run", 1).loss == 1.5
+    config = mine.configs / "sft.yaml"
+    config.write_text(config.read_text("utf-8").replace("row_len: 96", "row_len: 128"), "utf-8")
+    changed = Workspace(mine.configs, mine.stores)
+    with pytest.raises(StoreError, match=r"sft_packed is stale \(changed: packing"):
+        step_of(changed, tmp_path / "run", 1)
+    make(changed, EVERY["sft_packed"])
+    with pytest.raises(
+        StoreError, match=r"run was trained on sft_packed \(build \w{12}…, manifest \w{12}…\), which was built again since: .*--untraced"
+    ):
+        step_of(changed, tmp_path / "run", 1)
+    untraced = step_of(changed, tmp_path / "run", 1, sources=False)
+    assert [(row.seen.item, row.stretches) for row in untraced.rows] == [(0, ())]
+    other = RowRecord(tmp_path / "run", PackedDataset(changed.stores / "sft_packed"))
+    with pytest.raises(ConfigError, match=r"step 1 was trained on sft_packed \(build .*, and now it is sft_packed \(build"):
+        other.begin(after=1)
+    other.begin()  # another run in the same folder makes the first one void
+    with pytest.raises(ConfigError, match=r"no step 1: it was trained once"):
+        step_of(changed, tmp_path / "run", 1)
