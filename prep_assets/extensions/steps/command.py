@@ -11,8 +11,8 @@ from rich.console import Console
 
 from prep_assets.cli import terminal
 from prep_assets.cli.terminal import Answer, with_json
-from prep_assets.extensions.steps.record import Run, Seen, named
-from prep_assets.extensions.steps.rows import Step, StepRow, Stretch, items_in, step_of
+from prep_assets.extensions.steps.record import Run, Seen, named, plain
+from prep_assets.extensions.steps.rows import Step, StepRow, Stretch, rank_of, step_of
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.manifest import label_of
 
@@ -30,29 +30,34 @@ def step(
     if number is None:
         return _steps(Run(run), top)
     found = step_of(Workspace.open(), run, number, top=top, sources=not untraced)
-    facts = {"run": str(run), **{name: getattr(found, name) for name in ("step", "ranks", "loss", "stores", "items", "count")}}
-    facts["loss"] = _plain(found.loss)
-    facts["rows"] = [{**row.seen._asdict(), "loss": _plain(row.seen.loss), "stretches": row.stretches} for row in found.rows]
-    return Answer(facts, lambda console: _show_step(console, run, found, untraced=untraced))
+    facts = {
+        "run": str(run),
+        "step": number,
+        "loss": plain(found.loss),
+        "ranks": found.head["ranks"],
+        "stores": found.head["stores"],
+        "items": _items(found.seen),
+        "count": len(found.seen),
+        "rows": [{**row.seen._asdict(), "loss": plain(row.seen.loss), "stretches": row.stretches} for row in found.rows],
+    }
+    return Answer(facts, lambda console: _show_step(console, f"step {number:,} of {terminal.near(run.absolute())}", found))
 
 
-def _plain(loss: float | None) -> float | str | None:
-    """A loss as JSON, which knows neither infinity nor NaN."""
-    return loss if loss is None or abs(loss) < float("inf") else str(loss)
+def _items(seen: Sequence[Seen]) -> int:
+    """How many items of the data set were seen."""
+    return sum(not row.piece for row in seen)
 
 
 def _steps(run: Run, top: int) -> Answer:
     """The steps with the highest loss."""
-    found = [(step, rows, loss) for step, rows, loss in run.all_seen()]
-    ranked = sorted(found, key=lambda each: (each[2] is None, -(each[2] if each[2] is not None and each[2] == each[2] else float("inf"))))[
-        :top
-    ]
+    found = [*run.all_seen()]
+    ranked = sorted(found, key=lambda each: rank_of(each[2]))[:top]
     heads = [attempt.head for attempt, steps in zip(run.main, run.steps, strict=True) if steps]
     facts = {
         "run": str(run.folder),
         "steps": len(found),
         "attempts": [{"after": head["after"], "ranks": head["ranks"], "stores": head["stores"]} for head in heads],
-        "highest": [{"step": step, "loss": _plain(loss), "items": items_in(rows), "count": len(rows)} for step, rows, loss in ranked],
+        "highest": [{"step": step, "loss": plain(loss), "items": _items(rows), "count": len(rows)} for step, rows, loss in ranked],
     }
 
     def show(console: Console) -> None:
@@ -63,49 +68,37 @@ def _steps(run: Run, top: int) -> Answer:
             trained_on = ", ".join(map(named, head["stores"]))
             console.print(f"after step {head['after']:,}: {terminal.counted(head['ranks'], 'rank')}, {trained_on}", style="dim")
         headings = "step", "loss", "items", "documents", "highest loss of one"
-        worst = [(f"{step:,}", _loss(loss), f"{items_in(rows):,}", f"{len(rows):,}", _worst(rows)) for step, rows, loss in ranked]
+        highest = [min((row.loss for row in rows), key=rank_of, default=None) for _, rows, _ in ranked]
+        worst = [
+            (f"{step:,}", _loss(loss), f"{_items(rows):,}", f"{len(rows):,}", _loss(most))
+            for (step, rows, loss), most in zip(ranked, highest, strict=True)
+        ]
         console.print(terminal.table(*headings, rows=worst, numbers=headings))
 
     return Answer(facts, show)
-
-
-def _worst(rows: Sequence[Seen]) -> str:
-    return _loss(max((row.loss for row in rows if row.loss is not None), default=None, key=lambda loss: (loss != loss, loss)))
 
 
 def _loss(loss: float | None) -> str:
     return "" if loss is None else f"{loss:,.4f}"
 
 
-def _show_step(console: Console, run: Path, found: Step, *, untraced: bool) -> None:
+def _show_step(console: Console, title: str, found: Step) -> None:
     """Print the rows of a step."""
+    items, count = terminal.counted(_items(found.seen), "item"), len(found.seen)
+    documents = "" if count == _items(found.seen) else f" with {count:,} documents"
     loss = "no loss was given" if found.loss is None else f"loss {_loss(found.loss)}"
-    console.print(
-        f"step {found.step:,} of {terminal.near(run.absolute())}: {_counted(found)}, {terminal.counted(found.ranks, 'rank')}, {loss}",
-        style="bold",
-    )
-    console.print(f"trained on {', '.join(found.stores)}", style="dim")
-    if not any(row.seen.loss is not None for row in found.rows) and found.loss is not None:
+    console.print(f"{title}: {items}{documents}, {terminal.counted(found.head['ranks'], 'rank')}, {loss}", style="bold")
+    console.print(f"trained on {', '.join(map(named, found.head['stores']))}", style="dim")
+    if found.loss is not None and all(row.loss is None for row in found.seen):
         console.print("the loop gave no loss for each row", style="yellow")
-    shown = terminal.table(
-        "loss", "trained tokens", "rank", "item", "stored in", "record", "source", numbers=("loss", "trained tokens", "rank", "item")
-    )
-    for row in found.rows:
-        for line in _lines(row):
-            shown.add_row(*line)
-    console.print(shown)
-    if found.count > len(found.rows):
-        console.print(f"{found.count - len(found.rows):,} more, with lower losses: --top {found.count}", style="dim")
-    if not untraced and (first := next((stretch for row in found.rows for stretch in row.stretches), None)) is not None:
-        place = first.place
-        stream = f" --stream {place.stream}" if place.stream not in ("", place.asset) else ""
-        partition = f" -p {place.partition}" if place.partition else ""
-        console.print(f"its text and tokens: prep-assets trace {place.asset}{partition}{stream} --row {place.row}", style="dim")
-
-
-def _counted(found: Step) -> str:
-    items = terminal.counted(found.items, "item")
-    return items if found.items == found.count else f"{items} with {found.count:,} documents"
+    headings = ("loss", "trained tokens", "rank", "item", "stored in", "record", "source")
+    console.print(terminal.table(*headings, rows=[line for row in found.rows for line in _lines(row)], numbers=headings[:4]))
+    if count > len(found.rows):
+        console.print(f"{count - len(found.rows):,} more, with lower losses: --top {count}", style="dim")
+    if (first := next((stretch.place for row in found.rows for stretch in row.stretches), None)) is not None:
+        stream = f" --stream {first.stream}" if first.stream not in ("", first.asset) else ""
+        partition = f" -p {first.partition}" if first.partition else ""
+        console.print(f"its text and tokens: prep-assets trace {first.asset}{partition}{stream} --row {first.row}", style="dim")
 
 
 def _lines(row: StepRow) -> list[list[str]]:

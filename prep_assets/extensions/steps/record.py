@@ -31,10 +31,9 @@ REMEDY = "Restore the file from a copy, or record into another folder"
 
 
 class Seen(NamedTuple):
-    """One row that a step saw, or one document of a packed row.
+    """One row that a rank saw in a step, or one document of a packed row.
 
     Attributes:
-        rank: which rank saw it.
         item: its number in the data set.
         piece: number of the document in the row; `None` where the loop gave the loss of whole rows.
         loss: mean over its trained tokens; `None` where the loop gave none, or nothing of it is trained.
@@ -49,12 +48,9 @@ class Seen(NamedTuple):
 
 
 class Attempt(Struct, frozen=True):
-    """What one rank recorded from a start or resume on.
+    """What one rank recorded in its file from a start or resume on, whose line is `head`.
 
-    Attributes:
-        path: the rank's file.
-        head: the first line.
-        ends: where the lines of its steps begin in the file, and where the last one ends; step ``head["after"] + 1`` comes first.
+    `ends` says where the lines of its steps begin, that of ``head["after"] + 1`` first, and where the last one ends.
     """
 
     path: Path
@@ -113,11 +109,7 @@ def attempts_in(path: Path) -> list[Attempt]:
 
 
 class Writer:
-    """Appends to the record of one rank.
-
-    Args:
-        run: the folder of the record.
-        head: of this attempt.
+    """Appends an attempt with this head to the record of one rank.
 
     Raises:
         ConfigError: another process writes this file; or this attempt resumes a run that was trained on other stores.
@@ -136,9 +128,7 @@ class Writer:
         before = attempts_in(self.path)
         resumed = [attempt for attempt in before if attempt.head["after"] < self.last]
         if resumed and (changed := _changed(resumed[-1].head, head)):
-            raise ConfigError(
-                f"{run}: step {self.last:,} was trained on {changed}. Resume with the same store, or record into another folder"
-            )
+            raise ConfigError(f"{run}: step {self.last:,} was trained on {changed}. Resume with the same, or record into another folder")
         self._file.truncate(whole := before[-1].ends[-1] if before else 0)
         self._file.seek(max(whole - _TAIL - 1, 0))
         self._sum = self._file.read().decode()[len(_SUM) : -len('"}\n')]
@@ -146,22 +136,15 @@ class Writer:
         self.sync()
 
     def step(self, step: int, rows: Sequence[Sequence[Any]], loss: float | None) -> None:
-        """Record one step.
-
-        Args:
-            rows: item, piece, loss and tokens of each row, as in `Seen`.
-            loss: of the step, where rows have none.
+        """Record one step: item, piece, loss and tokens of each row, as in `Seen`, and the loss of the step where rows have none.
 
         Raises:
             ConfigError: it is not the step after the last one.
         """
         if step != self.last + 1:
-            raise ConfigError(
-                f"{self.path}: step {step:,} comes after step {self.last:,}. Count each optimizer step once, from the checkpoint's on"
-            )
-        self._append(
-            {"step": step, "rows": [[item, piece, _json(mean), tokens] for item, piece, mean, tokens in rows], "loss": _json(loss)}
-        )
+            raise ConfigError(f"{self.path}: step {step:,} comes after step {self.last:,}. Count each step once, from the checkpoint's on")
+        entries = [[item, piece, plain(mean), tokens] for item, piece, mean, tokens in rows]
+        self._append({"step": step, "rows": entries, "loss": plain(loss)})
         self.last = step
 
     def sync(self) -> None:
@@ -179,18 +162,16 @@ class Writer:
         self._file.flush()
 
 
-def _json(loss: float | None) -> float | str | None:
+def plain(loss: float | None) -> float | str | None:
     """A loss as JSON, which knows neither infinity nor NaN, with six digits."""
     return loss if loss is None else float(f"{loss:.6g}") if math.isfinite(loss) else str(loss)
 
 
 def _changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """What two attempts do not have in common, in words."""
-    for store, other in zip(before["stores"], now["stores"], strict=False):
-        if store != other:
-            return f"{named(store)}, and now it is {named(other)}"
-    differing = [name for name in ("items", "window", "stores") if before[name] != now[name]]
-    return f"other {differing[0]}: {before[differing[0]]}, and now {now[differing[0]]}" if differing else ""
+    """What a resume has not in common with the attempt before, in words."""
+    stores = [(named(store), named(other)) for store, other in zip(before["stores"], now["stores"], strict=False) if store != other]
+    others = [(f"{name} {before[name]}", str(now[name])) for name in ("items", "window", "stores") if before[name] != now[name]]
+    return next((f"{old}, and now it is {new}" for old, new in stores + others), "")
 
 
 def named(store: Mapping[str, Any]) -> str:
@@ -202,9 +183,6 @@ def named(store: Mapping[str, Any]) -> str:
 
 class Run:
     """The record of a run, of all its ranks.
-
-    Args:
-        folder: where its ranks recorded.
 
     Raises:
         ConfigError: nothing was recorded there.
@@ -240,34 +218,29 @@ class Run:
             ConfigError: no such step.
             StoreError: a rank's file, attempt or step is missing, or is of another run.
         """
-        number = next((number for number, steps in enumerate(self.steps) if step in steps), None)
-        if number is None:
+        main = next((main for main, steps in zip(self.main, self.steps, strict=True) if step in steps), None)
+        if main is None:
             counted = ", ".join(f"{steps[0]:,} to {steps[-1]:,}" for steps in self.steps if steps) or "none"
-            void = any(step in range(attempt.head["after"] + 1, attempt.last + 1) for attempt in self.main)
+            void = any(attempt.head["after"] < step <= attempt.last for attempt in self.main)
             why = ": it was trained once, and a later resume from an earlier step threw it away" if void else ""
             raise ConfigError(f"{self.folder} has no step {step:,}{why}. Steps that it has: {counted}")
-        main = self.main[number]
         return [main, *(self._beside(main, rank, step) for rank in range(1, main.head["ranks"]))]
 
     def _beside(self, main: Attempt, rank: int, step: int) -> Attempt:
         """What another rank recorded of an attempt of rank 0."""
-        path = rank_file(self.folder, rank)
+        path, head = rank_file(self.folder, rank), {**main.head, "rank": rank}
+        found = next((each for each in self.ranks.get(path, ()) if each.head["attempt"] == head["attempt"]), None)
         if path not in self.ranks:
-            raise StoreError(f"{path} is missing: step {step:,} was trained on {main.head['ranks']} ranks. {REMEDY}")
-        found = next((each for each in self.ranks[path] if each.head["attempt"] == main.head["attempt"]), None)
-        if found is None:
-            raise StoreError(
-                f"{path} has nothing of the attempt after step {main.head['after']:,}: it is of another run, or was cut. {REMEDY}"
-            )
-        if {**found.head, "rank": 0} != main.head or found.head["rank"] != rank:
-            raise StoreError(
-                f"{path} and rank 0 do not say the same of the attempt after step {main.head['after']:,}: {_told(found)} and {_told(main)}. {REMEDY}"
-            )
-        if found.last < step:
-            raise StoreError(
-                f"step {step:,} is not whole: {path.name} ends at step {found.last:,}, where the run was stopped or the file was cut. {REMEDY}"
-            )
-        return found
+            problem = "is missing"
+        elif found is None:
+            problem = "has nothing of this attempt, so it is of another run, or was cut"
+        elif differing := [name for name in head if found.head[name] != head[name]]:
+            problem = f"and rank 0 do not agree on {differing[0]}: {found.head[differing[0]]} and {head[differing[0]]}"
+        elif found.last < step:
+            problem = f"ends at step {found.last:,}: the run was stopped there, or the file was cut"
+        else:
+            return found
+        raise StoreError(f"{path} {problem}. Step {step:,} was trained on {head['ranks']} ranks, after step {head['after']:,}. {REMEDY}")
 
     def seen(self, step: int) -> tuple[list[Seen], float | None]:
         """The rows of a step, by rank and in order; and its loss: the mean over all trained tokens, or what the loop gave.
@@ -275,13 +248,11 @@ class Run:
         Raises:
             ConfigError, StoreError: as `attempt`.
         """
-        lines = [attempt.step(step) for attempt in self.attempt(step)]
-        rows = [
-            Seen(rank, item, piece, None if loss is None else float(loss), tokens)
-            for rank, line in enumerate(lines)
-            for item, piece, loss, tokens in line["rows"]
-        ]
-        given = [float(line["loss"]) for line in lines if line["loss"] is not None]
+        rows, given = list[Seen](), list[float]()
+        for rank, attempt in enumerate(self.attempt(step)):
+            line = attempt.step(step)
+            rows += [Seen(rank, item, piece, None if loss is None else float(loss), tokens) for item, piece, loss, tokens in line["rows"]]
+            given += [] if line["loss"] is None else [float(line["loss"])]
         weighed = [(row.loss, 1 if row.tokens is None else row.tokens) for row in rows if row.loss is not None]
         if weighed:
             return rows, sum(loss * weight for loss, weight in weighed) / sum(weight for _, weight in weighed)
@@ -298,10 +269,3 @@ class Run:
                     return
                 raise
             yield step, rows, loss
-
-
-def _told(attempt: Attempt) -> str:
-    head = attempt.head
-    return f"rank {head['rank']} of {head['ranks']}, after step {head['after']:,}, {head['items']:,} items of " + ", ".join(
-        map(named, head["stores"])
-    )

@@ -12,9 +12,9 @@ import numpy as np
 from msgspec import Struct
 
 from prep_assets.data.addresses import file_name
-from prep_assets.data.files import record_id
+from prep_assets.data.files import SourceFile, record_id
 from prep_assets.errors import StoreError
-from prep_assets.extensions.blends.store import TOKENS, BlendStore, open_blend
+from prep_assets.extensions.blends.store import BLEND, TOKENS, BlendStore, open_blend
 from prep_assets.extensions.explain.streams import Origin, Place, files_of, stream_of
 from prep_assets.extensions.explain.trace import Tracer
 from prep_assets.extensions.steps.record import Run, Seen, named
@@ -55,28 +55,20 @@ class Step(Struct, frozen=True):
     """A step of a run.
 
     Attributes:
-        step, ranks, loss: its number, on how many ranks it was trained, and its loss, where one is known.
-        stores: what it was trained on, in words.
+        head: of its attempt: on how many ranks it was trained, and on which stores.
+        loss: where one is known.
+        seen: all that it saw.
         rows: those that were asked for, the highest loss first; without a loss, by rank and in the order of the batch.
-        items, count: how many items of the data set it saw, and how many documents of them.
     """
 
-    step: int
-    ranks: int
+    head: Mapping[str, Any]
     loss: float | None
-    stores: tuple[str, ...]
+    seen: Sequence[Seen]
     rows: tuple[StepRow, ...]
-    items: int
-    count: int
 
 
 def step_of(workspace: Workspace, run: Path, step: int, *, top: int | None = None, sources: bool = True) -> Step:
-    """Look up the rows of a training step.
-
-    Args:
-        run: the folder of a record.
-        top: only so many rows, those with the highest loss.
-        sources: trace each to its source; the stores must then be those that the run was trained on.
+    """Look up the rows of a training step: only the `top` ones by loss; traced to their `sources`, for which the stores must be those of then.
 
     Raises:
         ConfigError: no such record or step.
@@ -84,23 +76,15 @@ def step_of(workspace: Workspace, run: Path, step: int, *, top: int | None = Non
         SourceError: a source changed since it was read.
     """
     record = Run(run)
-    head = record.attempt(step)[0].head
-    seen, loss = record.seen(step)
-    ranked = sorted(range(len(seen)), key=lambda at: _rank(seen[at].loss))[:top]
+    head, (seen, loss) = record.attempt(step)[0].head, record.seen(step)
+    ranked = sorted(range(len(seen)), key=lambda at: rank_of(seen[at].loss))[:top]
     if not sources:
-        rows = tuple(StepRow(seen[at], ()) for at in ranked)
-    else:
-        items, documents = Items(workspace, run, head), _documents(seen)
-        rows = tuple(StepRow(seen[at], items.stretches(seen[at], documents[at])) for at in ranked)
-    return Step(step, head["ranks"], loss, tuple(map(named, head["stores"])), rows, items_in(seen), len(seen))
+        return Step(head, loss, seen, tuple(StepRow(seen[at], ()) for at in ranked))
+    items, documents = Items(workspace, run, head), _documents(seen)
+    return Step(head, loss, seen, tuple(StepRow(seen[at], items.stretches(seen[at], documents[at])) for at in ranked))
 
 
-def items_in(seen: Sequence[Seen]) -> int:
-    """How many items of the data set were seen."""
-    return sum(not row.piece for row in seen)
-
-
-def _rank(loss: float | None) -> tuple[int, float]:
+def rank_of(loss: float | None) -> tuple[int, float]:
     """What is not a number comes before every number, and a row without a loss last."""
     if loss is None:
         return 2, 0.0
@@ -128,45 +112,38 @@ class Items:
 
     def __init__(self, workspace: Workspace, run: Path, head: Mapping[str, Any]) -> None:
         self._tracer, self._run, self._window = Tracer(workspace), run, head["window"]
+        self._blend, self._files = cache(self._blend_of), cache(self._files_of)
         self._stores = [self._opened(workspace, store) for store in head["stores"]]
         self._ends = np.cumsum([self._count(place) for place in self._stores]).tolist()
         if not self._window and self._ends[-1] != head["items"]:
             raise StoreError(
-                f"{run}: the data set had {head['items']:,} items, its stores have {self._ends[-1]:,} rows, so numbers say nothing. Record whole stores"
+                f"{run}: the data set had {head['items']:,} items, its stores have {self._ends[-1]:,} rows. Record whole stores"
             )
-        self._source = cache(self._source_of)
 
     def _opened(self, workspace: Workspace, store: Mapping[str, str]) -> Place:
         place = workspace.place(store["asset"], store["partition"])
         current = place.current()
         if current is None or (current.manifest.build_key, current.manifest.content_hash) != (store["build_key"], store["manifest"]):
-            now = (
-                "is not there"
-                if current is None
-                else "was built again since: "
-                + named({**store, "build_key": current.manifest.build_key, "manifest": current.manifest.content_hash})
-            )
+            now = "is not there" if current is None else f"was built again since (build {current.manifest.build_key[:12]}…)"
             raise StoreError(
-                f"{self._run} was trained on {named(store)}, which {now}. Build it as it was, with the sources and configuration of then, or list rows "
-                "by number: --untraced"
+                f"{self._run} was trained on {named(store)}, which {now}. Build it as it was, or list rows by number: --untraced"
             )
         published = self._tracer.opened.published(store["asset"], store["partition"])
-        stream = (stream_of(published, store["stream"] or None)) if store["asset"] in EVERY and EVERY[store["asset"]].streams else ""
+        stream = stream_of(published, store["stream"] or None) if store["asset"] in EVERY else ""
         return Place(store["asset"], store["partition"], stream, 0)
 
-    def _blend(self, place: Place) -> BlendStore | None:
-        published = self._tracer.opened.published(place.asset, place.partition)
-        return open_blend(published.directory) if "blend" in published.manifest.recipe else None
+    def _blend_of(self, asset: str) -> BlendStore | None:
+        is_blend = asset in EVERY and EVERY[asset].stage == BLEND
+        return open_blend(self._tracer.opened.published(asset).directory) if is_blend else None
 
     def _count(self, place: Place) -> int:
         """Items of a store; its tokens, where items are windows."""
-        if self._window:
-            return len(self._tracer.opened.stream(place.asset, place.partition, place.stream).columns["tokens"].values)
+        if (blend := self._blend(place.asset)) is not None:
+            return len(blend)
         if place.asset not in EVERY:
             return self._tracer.opened.export(place.asset, place.partition)[-1].count
-        if (blend := self._blend(place)) is not None:
-            return len(blend)
-        return len(self._tracer.opened.stream(place.asset, place.partition, place.stream))
+        table = self._tracer.opened.stream(place.asset, place.partition, place.stream)
+        return len(table.columns["tokens"].values) if self._window else len(table)
 
     def stretches(self, seen: Seen, documents: int) -> tuple[Stretch, ...]:
         """Where what was seen is stored, of an item with so many documents.
@@ -178,7 +155,7 @@ class Items:
         if documents > 1 and len(found) != documents:
             raise StoreError(
                 f"{self._run}: item {seen.item:,} had {documents:,} documents in the loop, and has {len(found):,} in its store, so it is another. "
-                "Record items in the store's order: neither shuffled nor filtered before they are numbered"
+                "Record items in the store's order"
             )
         return (found[seen.piece],) if seen.piece is not None and documents > 1 else tuple(found)
 
@@ -199,7 +176,7 @@ class Items:
             return
         number = int(np.searchsorted(self._ends, item, "right"))
         place, item = self._stores[number], item - [0, *self._ends][number]
-        if place.asset in EVERY and (blend := self._blend(place)) is not None:
+        if (blend := self._blend(place.asset)) is not None:
             domain, number = blend.domains[int(blend.domain[item])], int(blend.item[item])
             asset, stem = TOKENS[EVERY[place.asset].family]
             stream = Place(asset, domain, stem.format(domain), number)
@@ -218,8 +195,11 @@ class Items:
             if start < int(ends[record]):
                 yield Place(place.asset, place.partition, place.stream, record), max(begin - start, 0), min(end, int(ends[record])) - start
 
-    def _source_of(self, origin: Origin) -> SourceRow:
-        """A source row by name; its file must be the one that was pinned."""
-        files = files_of(self._tracer.workspace, origin.raw, origin.domain)
-        file, trained = files[origin.file], len(read_sources(self._tracer.opened.published(origin.raw, origin.domain))["files"])
-        return SourceRow(origin.domain, record_id(file, origin.row), file_name(file.url), origin.row + 1, origin.file >= trained)
+    def _files_of(self, raw: str, domain: str) -> tuple[Sequence[SourceFile], int]:
+        """The files of a domain, which must be those that were pinned, and how many of them are not held out."""
+        return files_of(self._tracer.workspace, raw, domain), len(read_sources(self._tracer.opened.published(raw, domain))["files"])
+
+    def _source(self, origin: Origin) -> SourceRow:
+        files, trained = self._files(origin.raw, origin.domain)
+        file, held_out = files[origin.file], origin.file >= trained
+        return SourceRow(origin.domain, record_id(file, origin.row), file_name(file.url), origin.row + 1, held_out)

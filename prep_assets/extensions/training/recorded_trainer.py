@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 from transformers import TrainerCallback
@@ -12,6 +13,9 @@ from transformers import TrainerCallback
 from prep_assets.errors import ConfigError
 from prep_assets.extensions.training.collate import IGNORE
 from prep_assets.extensions.training.recording import ROWS, RowRecord
+
+PART = 1024
+"""Tokens whose logits are made float32 together."""
 
 
 class RecordRows(TrainerCallback):  # type: ignore[misc]
@@ -36,13 +40,17 @@ class RecordRows(TrainerCallback):  # type: ignore[misc]
     def look(self, model: Any, args: Any, inputs: Any, outputs: Any) -> None:
         """Keep the losses of the tokens of a batch, as a model gives its outputs: log probabilities of TRL's, or logits with labels."""
         labels, logits = inputs.get("labels"), getattr(outputs, "logits", None)
+        if not model.training:
+            return
         if getattr(outputs, "log_probs", None) is not None:
             self._tokens = [-outputs.log_probs.detach(), outputs.label_mask]
         elif labels is not None and logits is not None and logits.shape[:-1] == labels.shape:
-            shifted = cross_entropy(
-                logits.detach()[:, :-1].flatten(0, 1).float(), labels[:, 1:].flatten(), ignore_index=IGNORE, reduction="none"
-            )
-            self._tokens = [shifted.view_as(labels[:, 1:]), labels[:, 1:] != IGNORE]
+            labels, parts = labels[:, 1:], logits.detach()[:, :-1].flatten(0, 1).split(PART)
+            losses = [
+                cross_entropy(part.float(), of, ignore_index=IGNORE, reduction="none")
+                for part, of in zip(parts, labels.flatten().split(PART), strict=True)
+            ]
+            self._tokens = [torch.cat(losses).view_as(labels), labels != IGNORE]
 
     def seeing(self, trainer: Any) -> Any:
         """The trainer's `compute_loss`, which sees what it is given first."""

@@ -37,6 +37,7 @@ from prep_assets.stores.table import Table, holds_pairs, open_table, stream_name
 ROWS = "rows"
 """Key of a batch: int64[p, 3], for each document of its items the number of the item, of the document in it, and its tokens."""
 _ITEM = "__item__"
+REMEDY = "Name the store that they were exported from: store='data/stores/sft_packed'"
 COMPARED = 5
 """Items whose tokens are compared with the store before a run begins."""
 
@@ -59,14 +60,10 @@ class RowRecord:
         self, run: Path | str, dataset: Any, store: Path | str | None = None, *, rank: int | None = None, world_size: int | None = None
     ) -> None:
         if not isinstance(dataset, Sized):
-            raise ConfigError(
-                f"items of a {type(dataset).__name__} have no numbers, as it is streamed. Train on a data set with random access"
-            )
-        self.run, self.rank, self.ranks = Path(run), *resolve_rank(rank, world_size, None)
-        self.numbered, self._given = Numbered(dataset), rank is not None
-        window = (
-            (dataset.windows.window_size, dataset.windows.stride, dataset.windows.offset) if isinstance(dataset, SequenceDataset) else None
-        )
+            raise ConfigError(f"items of a {type(dataset).__name__} have no numbers, as it is streamed. Give a data set with random access")
+        self.run, self.numbered, self._ranks = Path(run), Numbered(dataset), (rank, world_size)
+        windows = dataset.windows if isinstance(dataset, SequenceDataset) else None
+        window = None if windows is None else (windows.window_size, windows.stride, windows.offset)
         self._head = {"items": len(dataset), "window": window, "stores": _stores(dataset, store)}
         self._writer: Writer | None = None
         self._rows, self._losses = list[list[Any]](), list[float]()
@@ -81,16 +78,17 @@ class RowRecord:
             ConfigError: the run was trained on another store, another process records into the same file, or ranks cannot agree on a name.
             StoreError: the record is damaged.
         """
-        if not attempt and self.ranks > 1 and self._given:
-            raise ConfigError(
-                "rank and world_size were given, so ranks cannot agree on a name of this attempt: begin(after, attempt=…), equal on all ranks"
-            )
+        rank, ranks = resolve_rank(*self._ranks, None)
         names = [attempt or secrets.token_hex(8)]
-        if not attempt and self.ranks > 1:
+        if ranks > 1 and not attempt:
+            if self._ranks[0] is not None:
+                raise ConfigError(
+                    "ranks that were given cannot agree on a name of this attempt: begin(after, attempt=…), equal on all of them"
+                )
             dist.broadcast_object_list(names)
         self.close()
         self._rows, self._losses = [], []
-        self._writer = Writer(self.run, {"attempt": names[0], "after": after, "rank": self.rank, "ranks": self.ranks, **self._head})
+        self._writer = Writer(self.run, {"attempt": names[0], "after": after, "rank": rank, "ranks": ranks, **self._head})
 
     def collate(self, collate_fn: Callable[[Any], Any] = default_collate) -> Collate:
         """A collator that adds `ROWS` to the batch of another one."""
@@ -110,19 +108,17 @@ class RowRecord:
         """
         items = rows.tolist()
         first = [at for at, (_, piece, _) in enumerate(items) if not piece]
-        if isinstance(losses, Tensor) and losses.dim():
-            if trained is not None:
-                self._rows += _by_document(items, first, losses, trained)
-                return
-            if losses.dim() != 1 or len(losses) != len(first):
-                raise ConfigError(
-                    f"losses of shape {list(losses.shape)} for {len(first)} items: give one for each item, or those of tokens with trained=labels != -100"
-                )
-            means = losses.detach().double().tolist()
-            self._rows += [[items[at][0], None, mean, None] for at, mean in zip(first, means, strict=True)]
-            return
-        self._rows += [[items[at][0], None, None, None] for at in first]
-        self._losses += [] if losses is None else [float(losses)]
+        if not isinstance(losses, Tensor) or not losses.dim():
+            self._rows += [[items[at][0], None, None, None] for at in first]
+            self._losses += [] if losses is None else [float(losses)]
+        elif trained is not None:
+            self._rows += _by_document(items, first, losses, trained)
+        elif losses.shape == (len(first),):
+            self._rows += [[items[at][0], None, mean, None] for at, mean in zip(first, losses.tolist(), strict=True)]
+        else:
+            raise ConfigError(
+                f"losses of shape {list(losses.shape)} for {len(first)} items: give one for each item, or those of tokens with trained=labels != -100"
+            )
 
     def step(self, step: int, rows: Tensor | None = None, losses: Tensor | float | None = None, trained: Tensor | None = None) -> None:
         """Record a step, with a last batch as `see` takes it; all its loop has to do where no gradients are accumulated.
@@ -132,7 +128,7 @@ class RowRecord:
         """
         if self._writer is None:
             raise ConfigError(
-                "nothing is recorded before record.begin(after=…), which says after which step this run begins: 0, or that of its checkpoint"
+                "nothing is recorded before record.begin(after=…): after which step does this run begin, 0 or its checkpoint's?"
             )
         if rows is not None:
             self.see(rows, losses, trained)
@@ -163,9 +159,7 @@ class Numbered(Dataset[Any]):
     def __getitem__(self, i: int) -> dict[str, Any]:
         item = self.dataset[int(i)]
         if not isinstance(item, Mapping):
-            raise ConfigError(
-                f"items of {type(self.dataset).__name__} are no mappings, so they have no place for a number: {type(item).__name__}"
-            )
+            raise ConfigError(f"items of {type(self.dataset).__name__} are {type(item).__name__}s, which have no place for a number")
         return {**item, _ITEM: int(i)}
 
 
@@ -178,12 +172,10 @@ class Collate:
     def __call__(self, items: Sequence[Any]) -> Any:
         if not (isinstance(items[0], Mapping) and _ITEM in items[0]):
             return self.collate(items)
-        bare = [{key: value for key, value in item.items() if key != _ITEM} for item in items]
-        batch = self.collate(bare)
+        batch = self.collate([{key: value for key, value in item.items() if key != _ITEM} for item in items])
         if not isinstance(batch, Mapping) or ROWS in batch:
             raise ConfigError(f"a batch needs to be a mapping without {ROWS!r} to say which rows it holds; this is {type(batch).__name__}")
         rows = [(item[_ITEM], piece, size) for item in items for piece, size in enumerate(_lengths(item))]
-        batch = dict(batch) if type(batch) is dict else batch
         batch[ROWS] = torch.tensor(rows, dtype=torch.int64)  # type: ignore[index]
         return batch
 
@@ -200,9 +192,7 @@ def _lengths(item: Mapping[str, Any]) -> list[int]:
 def _by_document(items: Sequence[Sequence[int]], first: Sequence[int], losses: Tensor, trained: Tensor) -> list[list[Any]]:
     """Item, document, mean loss and trained tokens of each document of a batch, from the losses of its tokens."""
     if losses.shape != trained.shape:
-        raise ConfigError(
-            f"losses of shape {list(losses.shape)}, trained of shape {list(trained.shape)}: each says something of the same tokens"
-        )
+        raise ConfigError(f"losses of shape {list(losses.shape)}, trained of shape {list(trained.shape)}: give both of the same tokens")
     table, kept = (np.atleast_2d(each.numpy()) for each in (losses.detach().cpu().double(), trained.detach().cpu() != 0))
     lines = np.zeros(len(items), int) if len(table) == 1 else np.searchsorted(first, np.arange(len(items)), "right") - 1
     width = int(np.bincount(lines, [size for *_, size in items]).max())
@@ -232,7 +222,7 @@ def _stores(dataset: Any, store: Path | str | None) -> list[dict[str, Any]]:
     """
     if isinstance(dataset, ContrastiveDataset):
         raise ConfigError(
-            "items of ContrastiveDataset are positives, several of a row: record a RowDataset, and make positives in the collator"
+            "items of ContrastiveDataset are positives, several of a row: give a RowDataset, and make positives in the collator"
         )
     if store is not None:
         paths = payload_folders(local_path(store))
@@ -243,18 +233,14 @@ def _stores(dataset: Any, store: Path | str | None) -> list[dict[str, Any]]:
     elif isinstance(opened := getattr(dataset, "store", None), OpenStore):
         paths = [opened.path] if isinstance(dataset, RowDataset) else [*opened.folders]
     else:
-        raise ConfigError(
-            f"say which store the rows of a {type(dataset).__name__} are of: store='data/stores/sft_packed', the one that it was exported from"
-        )
+        raise ConfigError(f"which store are the rows of a {type(dataset).__name__} of? {REMEDY}")
     return [_named(path, dataset, alone=len(paths) == 1) for path in paths]
 
 
 def _named(path: Path, dataset: Any, *, alone: bool) -> dict[str, Any]:
     folder = next((each for each in (path, *path.parents) if (each / MANIFEST).is_file()), None)
     if folder is None:
-        raise ConfigError(
-            f"{path} is no published store, so nothing says what its rows are made of. Name the store that it was exported from: store='data/stores/sft_packed'"
-        )
+        raise ConfigError(f"{path} is no published store, so nothing says what its rows are made of. {REMEDY}")
     manifest = Manifest.read(folder)
     streams = [path.relative_to(folder).with_suffix("").as_posix()] if path != folder else stream_names(folder)
     if "blend" not in manifest.recipe and not isinstance(dataset, SequenceDataset) and alone and streams:

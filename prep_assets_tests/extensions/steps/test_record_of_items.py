@@ -170,7 +170,7 @@ def test_losses_of_accumulated_batches_of_items_and_of_none(every: Workspace, tm
     found = Run(tmp_path / "run")
     assert [(row.item, row.loss) for row in found.seen(1)[0]][:2] == [(0, 2.0), (1, 4.0)]
     ranked = step_of(every, tmp_path / "run", 1, top=3)
-    assert [row.seen.item for row in ranked.rows] == [2, 3, 1] and ranked.count == 4
+    assert [row.seen.item for row in ranked.rows] == [2, 3, 1] and len(ranked.seen) == 4
     assert found.seen(2)[1] == 1.5 and {row.loss for row in found.seen(2)[0]} == {None}
     assert found.seen(3)[1] is None
     with pytest.raises(ConfigError, match=r"losses of shape \[3\] for 2 items: give one for each item"):
@@ -190,7 +190,7 @@ def test_what_cannot_be_recorded_says_so(every: Workspace, tmp_path: Path) -> No
             return torch.tensor([i])
 
     for given, store, said_ in (
-        (Own(), None, "say which store the rows of a Own are of"),
+        (Own(), None, "which store are the rows of a Own of"),
         (Own(), tmp_path, "is no published store, so nothing says what its rows are made of"),
         (Own(), every.stores / "sft_packed", "the 3 items of this Own are not the rows of .*sft_packed: sft_packed has"),
         (iter([1]), None, "items of a list_iterator have no numbers"),
@@ -199,7 +199,7 @@ def test_what_cannot_be_recorded_says_so(every: Workspace, tmp_path: Path) -> No
             RowRecord(tmp_path / "run", given, store)
     data = PackedDataset(every.stores / "sft_packed")
     record = RowRecord(tmp_path / "run", data, rank=0, world_size=2)
-    with pytest.raises(ConfigError, match="ranks cannot agree on a name of this attempt"):
+    with pytest.raises(ConfigError, match="ranks that were given cannot agree on a name of this attempt"):
         record.begin()
     record.begin(attempt="a")
     other = RowRecord(tmp_path / "run", data)
