@@ -187,7 +187,7 @@ class _Blocks:
 
     def add(self, rows: StoredRows) -> None:
         """See `Judge`."""
-        tokens = int(self._lengths[rows.first : rows.first + len(rows.rows)].sum())
+        tokens = int(self._lengths[rows.first : rows.first + len(rows)].sum())
         if self._block and self._tokens + tokens > BLOCK_TOKENS:
             self._prove()
         self._block += self._of.sourced(self._name, rows)

@@ -181,7 +181,7 @@ def document_texts(store: Store, stream: Table) -> Callable[[StoredRows], Iterat
     key, strip = options.get("text_key", "text"), options.get("strip", domain_source(store).domain.schema_name == "text_read_hook")
 
     def pairs(rows: StoredRows) -> Iterator[Text]:
-        records = tokens.split(slice(rows.first, rows.first + len(rows.rows)))
+        records = tokens.split(slice(rows.first, rows.first + len(rows)))
         for (number, identity, payload), ids in zip(rows.records(), records, strict=True):
             ids = ids[begin : len(ids) - family.append_eod]
             text = payload.get(key) if as_it_is is not None else None  # not by the schema

@@ -236,7 +236,7 @@ class SourceTexts(Derivation):
 
         def both(stored: StoredRows) -> Iterator[Unmet]:
             yield from look(stored)
-            for at in np.flatnonzero(every | (stored.rows % 64 == 0)).tolist():
+            for at in [at for at, number in enumerate(stored.numbers) if every or number % 64 == 0]:
                 row, identity = stored.payloads[at], self.identity(stored, at)
                 made: object = apply(convert, row)
                 fault = self.reading.surplus(row, made)
@@ -278,7 +278,7 @@ class SourceTexts(Derivation):
             if documents:
                 yield from self._documents(found, stored, stream)
                 return
-            records, before = slice(stored.first, stored.first + len(stored.rows)), list[Held]()
+            records, before = slice(stored.first, stored.first + len(stored)), list[Held]()
             ids, lengths = tokens.read(records)
             sizes, weights = lengths.tolist(), stream.weights("tokens", tokens.span(records)) if masked else None
             decoded = Decoded(self.decoder, ids if self._sentinels is None else self._in_text_order(ids, sizes), sizes, weights)
@@ -288,7 +288,7 @@ class SourceTexts(Derivation):
                     continue
                 # rows in plain form are all compared, one by one where tokens are few: how many does not depend on how a store is divided
                 always = several or (self.decoder.exact and self.reading.plain(payload) is not None)
-                if not (always or self._sampled.takes(int(stored.rows[at]), payload)):
+                if not (always or self._sampled.takes(stored.numbers[at], payload)):
                     continue
                 if not len(stream.images) and (column := self.reading.files_in(payload)):
                     yield Unmet(self.identity(stored, at), f"it has files in {column!r}, and the store has none")
@@ -301,7 +301,7 @@ class SourceTexts(Derivation):
                     whole=self.truncation.leaves_whole(sizes[at]),
                     part=part,
                     before=before,
-                    counted=always or self._sampled.is_counted(int(stored.rows[at])),
+                    counted=always or self._sampled.is_counted(stored.numbers[at]),
                 )
                 before = [*before, record] if part is not None and part[0] + 1 < part[1] else []
 
@@ -310,14 +310,14 @@ class SourceTexts(Derivation):
     def _documents(self, found: Found, stored: StoredRows, stream: Table) -> Iterator[Unmet]:
         """Look at documents that are more than one text, and at a sample of others, of which `tokenization_identity` compares every token with the text
         that a second reading gives."""
-        rows = np.asarray(stream.origins.row[stored.first : stored.first + len(stored.payloads)]).tolist()
-        chosen = [at for at, row in enumerate(stored.payloads) if self.reading.plain(row) is None or self._sampled.takes(rows[at], row)]
+        numbers = stored.numbers
+        chosen = [at for at, row in enumerate(stored.payloads) if self.reading.plain(row) is None or self._sampled.takes(numbers[at], row)]
         listed = [stream.record(stored.first + at, "tokens") for at in chosen]
         if not listed:
             return
         decoded = Decoded(self.decoder, np.concatenate(listed), [*map(len, listed)], None)
         for number, at in enumerate(chosen):
-            counted = self._sampled.is_counted(rows[at]) or self.reading.plain(stored.payloads[at]) is None
+            counted = self._sampled.is_counted(numbers[at]) or self.reading.plain(stored.payloads[at]) is None
             yield from self._compare(found, self.identity(stored, at), stored.payloads[at], {"": decoded.held(number)}, counted=counted)
 
     def _plain(self, found: Found, side: str, rows: Sequence[Row], decoded: Decoded) -> set[int]:
@@ -516,9 +516,7 @@ class SourceTexts(Derivation):
         objects = iter(lines)
 
         def look(stored: StoredRows) -> Iterator[Unmet]:
-            rows = zip(
-                map(partial(self.identity, stored), range(len(stored.rows))), stored.rows.tolist(), stored.payloads, objects, strict=False
-            )
+            rows = zip(map(partial(self.identity, stored), range(len(stored))), stored.numbers, stored.payloads, objects, strict=False)
             for identity, own in groupby(rows, key=itemgetter(0)):
                 listed = list(own)
                 _, number, row, line = listed[0]

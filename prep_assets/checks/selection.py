@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from functools import cache, partial
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -276,18 +278,19 @@ def refused_rows(store: Store, source: FromRows) -> Again:
         reading.deduplicator = None
         return reading, source.judge(store)
 
-    def again(file: int, rows: Sequence[int], payloads: Sequence[Mapping[str, Any]]) -> list[str]:
-        reasons, items = [""] * len(rows), {}
+    def again(files: Sequence[int], rows: Sequence[int], payloads: Sequence[Mapping[str, Any]]) -> list[str]:
+        reasons, items, faults = [""] * len(rows), dict[int, Item](), dict[tuple[int, int], Refused]()
         reading, judge = build()
-        records = [Record(file, row, dict(payload)) for row, payload in zip(rows, payloads, strict=True)]
-        faults = reading.rejections(origin.files[file], records)
+        records = [Record(file, row, dict(payload)) for file, row, payload in zip(files, rows, payloads, strict=True)]
+        for file, own in groupby(records, attrgetter("file")):
+            faults |= {(file, row): fault for row, fault in reading.rejections(origin.files[file], [*own]).items()}
         examples = reading.reader.rows([record.payload for record in records])
         for index, (record, example) in enumerate(zip(records, examples, strict=True)):
-            fault = faults.get(record.row) or example
+            fault = faults.get((record.file, record.row)) or example
             if isinstance(fault, Refused):
                 reasons[index] = _why(fault)
             else:
-                items[index] = Item(origin.files[file], record, fault)
+                items[index] = Item(origin.files[record.file], record, fault)
         for index, reason in zip(items, judge(list(items.values())), strict=True):
             reasons[index] = reason
         return reasons
@@ -298,7 +301,7 @@ def refused_rows(store: Store, source: FromRows) -> Again:
 def refused_lines(encoder: LineEncoder) -> Again:
     """Return a function that judges rejected lines again, by tokenizing them."""
 
-    def again(_: int, rows: Sequence[int], payloads: Sequence[Mapping[str, Any]]) -> list[str]:
+    def again(_: Sequence[int], rows: Sequence[int], payloads: Sequence[Mapping[str, Any]]) -> list[str]:
         noted = RecordingQuarantine()
         encoder.encode(list(map(dict, payloads)), 0, noted, name="")
         return [noted.reasons.get(f".jsonl:{at + 1}", "") for at in range(len(rows))]

@@ -31,6 +31,7 @@ from prep_assets.pipeline.sources import domain_of, pinned
 from prep_assets.pipeline.verdicts import Dropped, dropped_rows, dropping
 from prep_assets.pipeline.workspace import build_command
 from prep_assets.proofs.accounting import places
+from prep_assets.proofs.sampled import FILE, numbers_of
 from prep_assets.proofs.second_reading import ALL, ROWS, Between, Unsupported, canonical_json, decompressed, is_held_out, read_rows
 from prep_assets.proofs.second_reading import Rows as SourceRows
 from prep_assets.proofs.selection import Passages, Rules, Selected, select
@@ -40,7 +41,7 @@ from prep_assets.samples import IMAGE, MEDIA, Group, Pair, Prompt, Record, Sampl
 from prep_assets.schemas.reader import Reader, apply
 from prep_assets.stores.arrays import prefetch, stretches
 from prep_assets.stores.files import row_of
-from prep_assets.stores.table import Table
+from prep_assets.stores.table import Origins, Table
 from prep_assets.workers.shards import Shard
 
 T = TypeVar("T")
@@ -272,24 +273,41 @@ _MOST_OF_ROW = 1 << 16
 """Records of one row that are looked for ahead."""
 
 
-class StoredRows(Struct, frozen=True, eq=False):
-    """Consecutive records of a stream, all from one file.
+class StoredRows(Struct, frozen=True, eq=False, dict=True):
+    """Consecutive records of a stream.
 
     Attributes:
         first: number of the first record in the stream.
-        name: name of the file.
-        rows: int64[n], the row number of each record.
+        names: of the files of the source.
+        places: int64[n], file and row of each record, see `proofs.accounting.places`.
         payloads: the fields of each row.
     """
 
     first: int
-    name: str
-    rows: npt.NDArray[np.int64]
+    names: Sequence[str]
+    places: npt.NDArray[np.int64]
     payloads: Sequence[Mapping[str, Any]]
+
+    def __len__(self) -> int:
+        return len(self.payloads)
+
+    @cached_property
+    def numbers(self) -> list[int]:
+        """See `numbers_of`."""
+        return [*map(int, numbers_of(self.places))]
+
+    @cached_property
+    def rows(self) -> list[int]:
+        """The number of each row in its file."""
+        return [*map(int, self.places & ((1 << FILE) - 1))]
+
+    @cached_property
+    def _files(self) -> list[int]:
+        return [*map(int, self.places >> FILE)]
 
     def identity(self, at: int) -> str:
         """Return the id of a record."""
-        return f"{self.name}:{self.rows[at] + 1}"
+        return f"{self.names[self._files[at]]}:{self.rows[at] + 1}"
 
     def records(self) -> Iterator[tuple[int, str, Mapping[str, Any]]]:
         """Yield number in the stream, id and row fields of each record."""
@@ -309,15 +327,15 @@ class Join:
     def add(self, block: Selected) -> Iterator[StoredRows]:
         """Yield the next records, which come from the rows of a block; all records of a row are together."""
         stream, position = self._stream, self._position
-        if position == len(stream) or stream.origins.file[position] != block.file:
+        if position == len(stream) or not block.files or not block.files[0] <= stream.origins.file[position] <= block.files[-1]:
             return
-        rows = [(row, payload) for row, payload in zip(block.rows, block.payloads, strict=True) if payload is not None]
-        offered, last_row = np.array([row for row, _ in rows], np.int64), -1
-        while len(indices := _next_rows(offered, block.file, stream, self._position, last_row)):
+        readable = [at for at, payload in enumerate(block.payloads) if payload is not None]
+        offered, last = places(block.files, block.rows)[readable], -1
+        while len(indices := _next_rows(offered, stream, self._position, last)):
             # a list of its own, so that who keeps a few rows does not keep the others
-            payloads, first = [rows[number][1] for number in indices.tolist()], self._position
-            self._position, last_row = first + len(indices), int(offered[indices[-1]])
-            yield StoredRows(first, self._source.names[block.file], offered[indices], payloads)
+            payloads, first = [block.payloads[readable[number]] or {} for number in indices.tolist()], self._position
+            self._position, last = first + len(indices), int(offered[indices[-1]])
+            yield StoredRows(first, self._source.names, offered[indices], payloads)
 
     def end(self) -> Iterator[StoredRows]:
         """Yield nothing more.
@@ -351,28 +369,31 @@ def _rows_of(source: DomainSource | LineSource, stream: Table) -> Iterator[Selec
     return select((rows for rows in source.rows() if rows[0] in files), Rules(deduplicate=False))
 
 
-def _next_rows(offered: npt.NDArray[np.int64], file: int, stream: Table, first: int, last_row: int) -> npt.NDArray[np.int64]:
-    """Return the indices in `offered` of the rows of the next records of a stream, as long as these come from the file in order.
+def _next_rows(offered: npt.NDArray[np.int64], stream: Table, first: int, last: int) -> npt.NDArray[np.int64]:
+    """Return the indices in `offered` of the rows of the next records of a stream, as long as these come from there in order.
 
     Args:
-        offered: row numbers, ascending.
-        last_row: row of the previous record; -1 where it is not in this block.
+        offered: places of rows, ascending.
+        last: place of the previous record; -1 where it is not in this block.
     """
-    part, column = slice(first, first + len(offered)), next(iter(stream.columns.values()))
-    ends, rows = np.asarray(column.ends[part]), np.asarray(stream.origins.row[part])
+    column, origins = next(iter(stream.columns.values())), stream.origins
+    ends = np.asarray(column.ends[first : first + len(offered)])
     begin = int(ends[0] - 1) if len(ends) else 0
-    count = max(1, int(np.searchsorted(ends, begin + TOKENS_AT_ONCE)))
-    rows = rows[:count]
-    if stream.origins.several and len(rows):
-        ahead = np.asarray(stream.origins.row[first + len(rows) : first + len(rows) + _MOST_OF_ROW])
-        rows = np.append(rows, ahead[: int(np.argmin(np.append(ahead == rows[-1], False)))])
-    indices = np.searchsorted(offered, rows)
-    steps = np.diff(rows, prepend=last_row)
-    is_next = (np.asarray(stream.origins.file[first : first + len(rows)]) == file) & (
-        (steps >= 0) if stream.origins.several else (steps > 0)
-    )
-    is_next[is_next] = offered[np.minimum(indices[is_next], len(offered) - 1)] == rows[is_next]
+    count = min(len(ends), max(1, int(np.searchsorted(ends, begin + TOKENS_AT_ONCE))))
+    found = _places_in(origins, slice(first, first + count))
+    if origins.several and len(found):
+        ahead = _places_in(origins, slice(first + count, first + count + _MOST_OF_ROW))
+        found = np.append(found, ahead[: int(np.argmin(np.append(ahead == found[-1], False)))])
+    indices, steps = np.searchsorted(offered, found), np.diff(found, prepend=last)
+    is_next = (steps >= 0) if origins.several else (steps > 0)
+    is_next[is_next] = offered[np.minimum(indices[is_next], len(offered) - 1)] == found[is_next]
     return indices if is_next.all() else indices[: int(np.argmin(is_next))]
+
+
+def _places_in(origins: Origins, part: slice) -> npt.NDArray[np.int64]:
+    """Return the places of records; -1 for a row that no file can have."""
+    row = np.asarray(origins.row[part])
+    return np.where((row >= 0) & (row < 1 << FILE), places(origins.file[part], row), -1)
 
 
 # Examples of rows, by the schema of the domain; and the files that they name.

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from prep_assets.array_types import Ints
 from prep_assets.data.quarantine import Refusal
-from prep_assets.proofs.sampled import Sampled
+from prep_assets.proofs.sampled import FILE, Sampled, numbers_of
 from prep_assets.proofs.second_reading import is_held_out
 from prep_assets.proofs.selection import DUPLICATE, DUPLICATES, FILTERS, GOOD, SAYS, Again, Selected, reason_fault
 from prep_assets.proofs.verdict import Numbers, Verdict, Worst, holds, wrong_claim
@@ -188,7 +188,7 @@ Proves = Callable[[str, Mapping[str, Any]], str | None]
 
 def places(file: npt.ArrayLike, row: npt.ArrayLike) -> Ints:
     """Return file and row as one number, which sorts in the order of the domain."""
-    return (np.asarray(file, np.int64) << 40) | np.asarray(row, np.int64)
+    return (np.asarray(file, np.int64) << FILE) | np.asarray(row, np.int64)
 
 
 def payload_print(text: str, length: int = 0) -> int:
@@ -306,7 +306,7 @@ class Ledger:
         content: fields of a row → the bytes that decide whether it is held out.
         again: see `Again`.
         fraction: the share of the training files that is held out.
-        seen: called with numbers and rows of each block, and the indices of the rows that reached their schema.
+        seen: called with the `numbers_of` the rows of each block, their fields, and the indices of the rows that reached their schema.
         proves: what derives rejections again; without it they are only repeated.
         takes: fields of a row that its schema takes → why it must be rejected, if anything says so.
         sampled: which of these rows are judged.
@@ -328,7 +328,7 @@ class Ledger:
 
     def add(self, block: Selected) -> None:
         """Judge the next block of rows."""
-        refusals, place, fates = self.refusals, places(block.file, block.rows), np.array(block.fates)
+        refusals, place, fates = self.refusals, places(block.files, block.rows), np.array(block.fates)
         record, kept = find_places(self.stored.place, place)
         line, refused = find_places(refusals.place, place)
         refused &= ~kept
@@ -347,15 +347,23 @@ class Ledger:
             self.numbers[name] += int(number)
         if self.seen is not None or self.takes is not None:
             read = [i for i in np.flatnonzero(fates == GOOD).tolist() if not reasons.get(i, "").startswith("schema/")]
+            numbers = numbers_of(place).tolist()
             if self.seen is not None:
-                self.seen(block.rows, block.payloads, read)
-            if self.takes is not None:
-                self._judge_taken(block, read, self.takes)
+                self.seen(numbers, block.payloads, read)
+            for i in read if self.takes is not None else ():
+                payload = block.payloads[i]
+                if (
+                    payload is not None
+                    and self.sampled.takes(numbers[i], payload)
+                    and self.takes is not None
+                    and (fault := self.takes(payload))
+                ):
+                    self._fault(block, i, f"is taken by its schema, but {fault}")
 
     def _judge_stored(self, block: Selected, kept: Ints, record: Ints, good: npt.NDArray[np.bool_]) -> None:
         """Judge stored rows that look wrong, or whose side of the split only their fields decide."""
         held_out, says = self.stored.held_out[record], self.stored.belongs[record]
-        belongs = (says == 1) | self.held_out_files[block.file]
+        belongs = (says == 1) | np.array(self.held_out_files)[np.array(block.files)[kept]]
         open_ = ~belongs & (says < 0) & (self.fraction > 0)
         for k in np.flatnonzero(~good | (belongs != held_out) | open_).tolist():
             i, is_held_out_stored, belongs_held_out = int(kept[k]), bool(held_out[k]), bool(belongs[k])
@@ -373,7 +381,7 @@ class Ledger:
         faults = {i: reason_fault(block.fates[i], reason) for i, reason in reasons.items()}
         open_ = [i for i, fault in faults.items() if fault is None and block.fates[i] == GOOD]
         unsure = {i: payload for i in open_ if (payload := block.payloads[i]) is not None}
-        fresh_reasons = self.again(block.file, [block.rows[i] for i in unsure], list(unsure.values())) if unsure else ()
+        fresh_reasons = self._again(block, unsure) if unsure else ()
         for i, fresh in zip(unsure, fresh_reasons, strict=True):
             why, _, detail = fresh.partition(": ")
             if why != reasons[i]:
@@ -390,15 +398,12 @@ class Ledger:
             if fault is not None:
                 self._fault(block, i, fault)
 
-    def _judge_taken(self, block: Selected, read: Sequence[int], takes: Callable[[Mapping[str, Any]], str]) -> None:
-        """Judge the rows of a block that their schema takes; `read`: their indices."""
-        for i in read:
-            payload = block.payloads[i]
-            if payload is not None and self.sampled.takes(block.rows[i], payload) and (fault := takes(payload)):
-                self._fault(block, i, f"is taken by its schema, but {fault}")
+    def _again(self, block: Selected, rows: Mapping[int, Mapping[str, Any]]) -> Sequence[str]:
+        """Judge rows of a block again; `rows`: their fields by index."""
+        return self.again([block.files[i] for i in rows], [block.rows[i] for i in rows], list(rows.values()))
 
     def _fault(self, block: Selected, i: int, what: str) -> None:
-        self._note(self._name(block.file, block.rows[i]), what)
+        self._note(self._name(block.files[i], block.rows[i]), what)
 
     def _name(self, file: int, row: int) -> str:
         files = self.refusals.files

@@ -5,12 +5,21 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from typing import Any
 
+from prep_assets.array_types import Ints
+
+FILE = 40
+"""A place is the number of a file, and in so many bits below it that of a row."""
 ONE_IN = 16
 MOST_FORMS = 1024
 """How many forms are told apart, so that rows that are each of another form stay a sample."""
 _DEEPEST = 6
 _NAMING = ("role", "from", "type")
 """Fields whose text tells what an object is."""
+
+
+def numbers_of(places: Ints) -> Ints:
+    """Return the numbers by which rows are chosen: those in their file, counted from elsewhere in each, so that of many small files not all first rows are."""
+    return (places & ((1 << FILE) - 1)) + 37 * (places >> FILE)
 
 
 class Sampled:
@@ -25,7 +34,7 @@ class Sampled:
         self._seen = set[Hashable]()
 
     def is_counted(self, number: int) -> bool:
-        """Return whether a row is chosen by its number in its file, which does not depend on how a store is divided among workers."""
+        """Return whether a row is chosen by its number, see `numbers_of`, which does not depend on how a store is divided among workers."""
         return self._every or number % ONE_IN == 0
 
     def takes(self, number: int, row: Mapping[str, Any]) -> bool:

@@ -134,8 +134,8 @@ SAYS = {
 BLOCK, MOST = 512, 1 << 22
 """Most rows of a block, and about how many bytes of JSON."""
 
-Again = Callable[[int, Sequence[int], Sequence[Mapping[str, Any]]], Sequence[str]]
-"""File, numbers and fields of rejected rows → ``stage/reason: detail`` of each when it is judged alone, or ``stage/reason``; ``""`` for none."""
+Again = Callable[[Sequence[int], Sequence[int], Sequence[Mapping[str, Any]]], Sequence[str]]
+"""Files, numbers and fields of rejected rows → ``stage/reason: detail`` of each when it is judged alone, or ``stage/reason``; ``""`` for none."""
 
 
 class Rules(Struct, frozen=True):
@@ -163,9 +163,9 @@ class Rules(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """Consecutive rows of one file that a domain reads: their numbers, fates, and fields (`None` for unreadable rows)."""
+    """Consecutive rows that a domain reads: their files, numbers, fates, and fields (`None` for unreadable rows)."""
 
-    file: int
+    files: Sequence[int]
     rows: Sequence[int]
     fates: Sequence[str]
     payloads: Sequence[Mapping[str, Any] | None]
@@ -215,48 +215,39 @@ def beliefs_hold(digests: npt.NDArray[np.uint64], came: npt.NDArray[np.bool_]) -
 def select(files: Iterable[tuple[int, bool, Rows]], rules: Rules, first: First | None = None) -> Iterator[Selected]:
     """Yield the rows that a domain reads, in the order of its files; `files`: number, whether it is held out, rows."""
     seen = _new_digests() if first is None else first
-    taken = 0
+    pending, size, taken = list[tuple[int, int, str, Mapping[str, Any] | None]](), 0, 0
+
+    def block() -> Selected:
+        found = Selected(*zip(*pending, strict=True))
+        pending.clear()
+        return found
+
     for number, test, rows in files:
-        if test or rules.limit is None or taken < rules.limit:
-            for block in _select_file(number, rows, rules, seen, None if test or rules.limit is None else rules.limit - taken):
-                taken += sum(fate != FILTERED for fate in block.fates) if not test else 0
-                yield block
+        most = None if test else rules.limit
+        for row, payload in rows if most is None or taken < most else ():
+            if payload is not None and not belongs(payload, rules.key, rules.value):
+                continue
+            written = sorted_json(payload)
+            fate = _fate(payload, written, rules, partial(seen, number, row))
+            if fate == GOOD and (number, row) in rules.dropped:
+                fate = DROPPED
+            size += len(written)
+            del written  # it may be large
+            pending.append((number, row, fate, payload))
+            taken += not test and fate != FILTERED
+            full = most is not None and taken == most
+            if full or len(pending) == BLOCK or size >= MOST:
+                size = 0
+                yield block()
+            if full:
+                break
+    if pending:
+        yield block()
 
 
 def _new_digests() -> First:
     seen = Digests()
     return lambda file, row, digest: seen.add(digest)
-
-
-def _select_file(number: int, rows: Rows, rules: Rules, seen: First, remaining: int | None) -> Iterator[Selected]:
-    pending: list[tuple[int, str, Mapping[str, Any] | None]] = []
-    size = 0
-
-    def block() -> Iterator[Selected]:
-        nonlocal size
-        if pending:
-            numbers, fates, payloads = zip(*pending, strict=True)
-            pending.clear()
-            size = 0
-            yield Selected(number, numbers, fates, payloads)
-
-    for row, payload in rows:
-        if payload is not None and not belongs(payload, rules.key, rules.value):
-            continue
-        written = sorted_json(payload)
-        fate = _fate(payload, written, rules, partial(seen, number, row))
-        if fate == GOOD and (number, row) in rules.dropped:
-            fate = DROPPED
-        size += len(written)
-        del written  # it may be large
-        pending.append((row, fate, payload))
-        if remaining is not None and fate != FILTERED:
-            remaining -= 1
-            if not remaining:
-                break
-        if len(pending) == BLOCK or size >= MOST:
-            yield from block()
-    yield from block()
 
 
 def _fate(payload: Mapping[str, Any] | None, written: bytes, rules: Rules, is_first: Callable[[bytes], bool]) -> str:

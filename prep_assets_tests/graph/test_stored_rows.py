@@ -37,19 +37,22 @@ def stream_of(places: Sequence[Place], lengths: Sequence[int] | None = None, sev
     return Table("", TOKENS, len(row), Origins(("",), file * 0, file, row, several), {"tokens": Ragged(None, ends)})
 
 
-def joined(stream: Table, blocks: Sequence[tuple[int, list[int]]] = BLOCKS) -> Iterator[StoredRows]:
+def joined(stream: Table, blocks: Sequence[tuple[int, list[int]]] = BLOCKS, together: int = 1) -> Iterator[StoredRows]:
+    """`together`: how many of the blocks come as one, which may be of several files."""
     store: Any = None
     join = Join(store, stream)
-    for file, rows in blocks:
-        yield from join.add(Selected(file, rows, ["good"] * len(rows), [{"at": (file, row)} for row in rows]))
+    for at in range(0, len(blocks), together):
+        places = [(file, row) for file, rows in blocks[at : at + together] for row in rows]
+        files, numbers = ([place[side] for place in places] for side in (0, 1))
+        yield from join.add(Selected(files, numbers, ["good"] * len(places), [{"at": place} for place in places]))
     yield from join.end()
 
 
-def outcome(stream: Table, blocks: Sequence[tuple[int, list[int]]] = BLOCKS) -> tuple[list[Any], str]:
+def outcome(stream: Table, blocks: Sequence[tuple[int, list[int]]] = BLOCKS, together: int = 1) -> tuple[list[Any], str]:
     """Number, id and row of each record that is found, and what is said in the end."""
     found: list[Any] = []
     try:
-        for rows in joined(stream, blocks):
+        for rows in joined(stream, blocks, together):
             found += rows.records()
     except StoreError as error:
         return found, str(error)
@@ -75,12 +78,8 @@ def test_sound_records() -> None:
     names = ["a.jsonl:1", "a.jsonl:3", "a.jsonl:4", "b.jsonl:2", "b.jsonl:5"]
     assert found == [(number, name, {"at": place}) for number, (name, place) in enumerate(zip(names, SOUND, strict=True))]
     blocks = list(joined(stream_of(SOUND)))
-    assert [(each.first, each.name, each.rows.tolist()) for each in blocks] == [
-        (0, "a.jsonl", [0]),
-        (1, "a.jsonl", [2, 3]),
-        (3, "b.jsonl", [1]),
-        (4, "b.jsonl", [4]),
-    ]
+    assert [(each.first, each.rows) for each in blocks] == [(0, [0]), (1, [2, 3]), (3, [1]), (4, [4])]
+    assert [(each.first, each.rows) for each in joined(stream_of(SOUND), together=5)] == [(0, [0, 2, 3, 1, 4])]
     assert blocks[1].identity(1) == "a.jsonl:4"
 
 
@@ -88,14 +87,14 @@ def test_records_of_many_tokens_are_given_a_few_at_a_time() -> None:
     rows = list(range(6))
     half = module.TOKENS_AT_ONCE // 2
     stream = stream_of([(0, row) for row in rows], [half, 3 * half, 1, half, half - 1, half])
-    found = [each.rows.tolist() for each in joined(stream, [(0, rows)])]
+    found = [each.rows for each in joined(stream, [(0, rows)])]
     assert found == [[0], [1, 2, 3], [4, 5]]
 
 
 def test_records_of_one_row_are_together() -> None:
     half = module.TOKENS_AT_ONCE // 2
     rows = [0, 0, 0, 0, 1, 1, 2]
-    found = [each.rows.tolist() for each in joined(stream_of([(0, row) for row in rows], [half] * 7, several=True), [(0, [0, 1, 2])])]
+    found = [each.rows for each in joined(stream_of([(0, row) for row in rows], [half] * 7, several=True), [(0, [0, 1, 2])])]
     assert found == [[0, 0, 0, 0], [1, 1], [2]]
 
 
@@ -104,12 +103,15 @@ def test_records_of_one_row_are_together() -> None:
     st.lists(st.tuples(st.integers(0, 2), st.integers(0, 6) | st.sampled_from([-1, (1 << 40) + 1])), max_size=9),
     st.lists(st.sets(st.integers(0, 6), max_size=5), min_size=1, max_size=3),
     st.integers(1, 3),
+    st.integers(1, 4),
     st.booleans(),
     st.booleans(),
 )
-def test_by_the_block_as_one_by_one(places: list[Place], rows: list[set[int]], size: int, several: bool, in_order: bool) -> None:
+def test_by_the_block_as_one_by_one(
+    places: list[Place], rows: list[set[int]], size: int, together: int, several: bool, in_order: bool
+) -> None:
     places = sorted(places) if in_order else places
     blocks = [(file, sorted(some)[at : at + size]) for file, some in enumerate(rows) for at in range(0, len(some), size)]
-    found, said = outcome(stream_of(places, several=several), blocks)
+    found, said = outcome(stream_of(places, several=several), blocks, together)
     assert said == one_by_one(places, blocks, several)
     assert said or [(number, payload["at"]) for number, _, payload in found] == list(enumerate(places))

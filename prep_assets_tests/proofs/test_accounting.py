@@ -128,7 +128,9 @@ NAMES = ("a.jsonl", "b.jsonl")
 
 def block(file: int, rows: Sequence[int], fates: Sequence[str] | None = None) -> Selected:
     made = ["good"] * len(rows) if fates is None else list(fates)
-    return Selected(file, rows, made, [None if fate == "unreadable" else {"row": row} for row, fate in zip(rows, made, strict=True)])
+    return Selected(
+        [file] * len(rows), rows, made, [None if fate == "unreadable" else {"row": row} for row, fate in zip(rows, made, strict=True)]
+    )
 
 
 def stored(*records: tuple[int, int, bool, int]) -> Stored:

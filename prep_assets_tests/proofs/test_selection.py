@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from hashlib import sha256
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -25,7 +27,12 @@ def found(blocks: Iterable[Selected]) -> list[tuple[int, list[int], list[str]]]:
     listed = list(blocks)
     for block in listed:
         assert len(block.payloads) == len(block.rows)
-    return [(block.file, list(block.rows), list(block.fates)) for block in listed]
+    return [
+        (file, [row for _, row, _ in own], [fate for *_, fate in own])
+        for block in listed
+        for file, rows in groupby(zip(block.files, block.rows, block.fates, strict=True), itemgetter(0))
+        for own in [[*rows]]
+    ]
 
 
 def chosen(rules: Rules, *files: tuple[int, bool, Iterable[tuple[int, Any]]]) -> list[tuple[int, list[int], list[str]]]:

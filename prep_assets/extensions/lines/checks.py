@@ -63,7 +63,7 @@ class OfLines(Derivation):
     def with_rows(self, objects: Iterator[Row], rows: StoredRows) -> Iterator[tuple[str, int, Row, Row]]:
         """Yield each line, in source order: the id of its record, the number and the fields of its row, and its object. A row may give several labelled
         answers."""
-        for number, (_, identity, payload) in zip(rows.rows.tolist(), rows.records(), strict=True):
+        for number, (_, identity, payload) in zip(rows.numbers, rows.records(), strict=True):
             yield f"{self.source.name}/{identity}", number, payload, next(objects)
 
 
@@ -178,12 +178,12 @@ def refused_rows_of(store: Store) -> Callable[[str], Iterator[Item]]:
         rejected = {line.id for line in refusals_of(store) if f"{line.stage}/{line.reason}" == reason}
         reader = Source.of(store.workspace, type(store.family), store.partition, gives=gives).reading().reader
         for block in blocks_of(store) if rejected else ():
-            for row, payload in zip(block.rows, block.payloads, strict=True):
-                if payload is None or record_id(origin.files[block.file], row) not in rejected:
+            for file, row, payload in zip(block.files, block.rows, block.payloads, strict=True):
+                if payload is None or record_id(origin.files[file], row) not in rejected:
                     continue
                 [example] = reader.rows([payload])
                 if not isinstance(example, Refused):
-                    yield Item(origin.files[block.file], Record(block.file, row, dict(payload)), example)
+                    yield Item(origin.files[file], Record(file, row, dict(payload)), example)
 
     return items
 

@@ -364,7 +364,7 @@ def prompt_renders(store: Store, stream: Table) -> Callable[[StoredRows], Iterat
     shown = shown_by(_template(store))
 
     def pairs(rows: StoredRows) -> Iterator[Conversation]:
-        for line, (number, _, payload) in zip(rows.rows.tolist(), rows.records(), strict=True):
+        for line, (number, _, payload) in zip(rows.rows, rows.records(), strict=True):
             sample = read_again(sample_of(payload, turns_of(payload["prompt"], USER)), store.recipe, **shown)
             yield _prompted(store, f"{file} line {line + 1}", stream.record(number, "tokens"), sample)
 

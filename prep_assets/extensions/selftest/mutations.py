@@ -287,6 +287,11 @@ class StoredRows:
     stored: tuple[tuple[int, bool, int], ...]
     refused: tuple[tuple[int, str], ...]
 
+    @property
+    def file(self) -> int:
+        """Number of their file."""
+        return self.block.files[0]
+
 
 def _replace_record(store: StoredRows, at: int, *records: tuple[int, bool, int]) -> StoredRows:
     """Replace a record by other records, or by none."""

@@ -122,10 +122,10 @@ def selection_trials(store: Store) -> list[Trial]:
 
     def check(stored_rows: StoredRows) -> Verdict:
         refusals = Refusals(
-            ((f"{stored_rows.names[stored_rows.block.file]}:{row + 1}", why) for row, why in stored_rows.refused), stored_rows.names
+            ((f"{stored_rows.names[stored_rows.file]}:{row + 1}", why) for row, why in stored_rows.refused), stored_rows.names
         )
         rows, sides, belongs = (np.array([entry[column] for entry in stored_rows.stored]) for column in range(3))
-        stored = Stored.of(places(stored_rows.block.file, rows), sides.astype(bool), belongs.astype(np.int8))
+        stored = Stored.of(places(stored_rows.file, rows), sides.astype(bool), belongs.astype(np.int8))
         ledger = replace(selection.ledger, refusals=refusals, stored=stored, seen=None, numbers=dict.fromkeys(COUNTED, 0))
         ledger.add(stored_rows.block)
         return ledger.verdict()
@@ -160,9 +160,9 @@ def _stored_rows(selection: Selection) -> StoredRows | None:
     if block is None:
         return None
     record = {place: at for at, place in enumerate(stored.place.tolist())}
-    place = places(block.file, block.rows).tolist()
-    chosen_places = [at for at, fate in enumerate(block.fates) if fate == GOOD and place[at] in record][:ROWS]
+    place, file = places(block.files, block.rows).tolist(), block.files[0]
+    chosen_places = [at for at, fate in enumerate(block.fates) if fate == GOOD and block.files[at] == file and place[at] in record][:ROWS]
     rows, records = [block.rows[at] for at in chosen_places], [record[place[at]] for at in chosen_places]
     entries = tuple((row, bool(stored.held_out[at]), int(stored.belongs[at])) for row, at in zip(rows, records, strict=True))
-    selected = Selected(block.file, rows, [GOOD] * len(chosen_places), [block.payloads[at] for at in chosen_places])
+    selected = Selected([file] * len(rows), rows, [GOOD] * len(rows), [block.payloads[at] for at in chosen_places])
     return StoredRows(selection.origin.names, selected, entries, ()) if chosen_places else None
