@@ -72,6 +72,7 @@ GROUPS = {
         "scrub": "Read stores and sources again, starting where the last scrub stopped, and compare them with their hashes. Exit code 1 if one is damaged.",
         "selftest": "Corrupt copies of your rows (shift masks, swap pairs, leak test rows …): a check must catch each one. Exit code 1 if one is missed.",
         "prune": "List unused versions of stores and leftovers of killed builds, ask, then delete them.",
+        "recall": "List which versions, exports, pushed commits and runs a version or option made that is known to be wrong; with --yes, set them aside.",
         "forget": "Write a tombstone for each record, rebuild what contained it, and prove that neither its ids nor its text are in a current store.",
     },
 }

@@ -48,6 +48,20 @@ def younger(default: Any, **limits: Any) -> Any:
     return Field(default=default, exclude_if=lambda value: value == default, **limits)
 
 
+def left_out(model: type[BaseModel], path: str = "") -> dict[str, Any]:
+    """Dotted name → default of each option that recipes leave out at its default, see `younger`."""
+    found = dict[str, Any]()
+    for name, option in model.model_fields.items():
+        default = option.get_default() if option.exclude_if else option.annotation
+        if option.exclude_if and isinstance(default, BaseModel):
+            found |= {f"{path}{name}.{part}": getattr(default, part) for part in type(default).model_fields}
+        elif option.exclude_if:
+            found[f"{path}{name}"] = default
+        elif isinstance(default, type) and issubclass(default, BaseModel):
+            found |= left_out(default, f"{path}{name}.")
+    return found
+
+
 @bounded_cache("descriptions", 128)
 def descriptions(model: type[Model]) -> dict[str, str]:
     """What each field of a model means, on one line. It is read from the source, which takes some milliseconds, so only when somebody wants to know."""

@@ -200,7 +200,7 @@ def forgotten(workspace: Workspace) -> list[Place]:
             unclear.add(family)
     return [
         place
-        for place in _places(workspace)
+        for place in places_in(workspace.stores)
         if (place.asset, place.partition) not in known and _family(place.asset) in FAMILIES.keys() - unclear
     ]
 
@@ -212,18 +212,20 @@ def _family(asset: str) -> str:
 def _elsewhere(root: Path, remote: Remote) -> Iterator[Place]:
     for asset in remote.folders():
         for place in (Place(root, asset, partition) for partition in ("", *remote.below(asset).folders())):
-            if place.backend.names():
+            if not asset.startswith(".") and place.backend.names():
                 yield place
 
 
-def _places(workspace: Workspace) -> list[Place]:
-    """Every folder that has versions of a store."""
-    if (remote := remote_of(workspace.stores)) is not None:
-        return list(_elsewhere(workspace.stores, remote))
-    root, places = workspace.stores, []
+def places_in(root: Path) -> list[Place]:
+    """Every folder below a root that has versions of a store, sorted; folders whose names begin with a dot are no stores of assets."""
+    if (remote := remote_of(root)) is not None:
+        return list(_elsewhere(root, remote))
+    places = []
     for folder in sorted(root.iterdir()) if root.is_dir() else ():
+        if folder.name.startswith("."):
+            continue
         if (folder / "versions").is_dir():
             places.append(Place(root, folder.name))
-        elif folder.is_dir() and not folder.name.startswith("."):
+        elif folder.is_dir():
             places += [Place(root, folder.name, part.name) for part in sorted(folder.iterdir()) if (part / "versions").is_dir()]
     return places

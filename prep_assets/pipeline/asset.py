@@ -183,7 +183,7 @@ class Build(Struct, frozen=True):
     def _write(self, payload: Path, refused: Path) -> Draft:
         needed: dict[str, Any] = {}
         # another process may have built what this build reads since its key was made
-        workspace = self.workspace.expecting(self.asset.contents(self.workspace, self.partition, self.recipe))
+        workspace = self.workspace.expecting(self.asset.contents(self.partition, self.recipe))
         while True:
             try:
                 with Quarantine(refused) as quarantine:
@@ -627,9 +627,9 @@ class Asset(Struct, frozen=True, kw_only=True, eq=False):
             return {**recipe, **self.depends(workspace, partition)}
         return {**recipe, **workspace.once(("options of", self.name), lambda: option_recipe(workspace, family, self.options))}
 
-    def contents(self, workspace: Workspace, partition: str, recipe: Mapping[str, Any]) -> dict[tuple[str, str], str]:
+    def contents(self, partition: str, recipe: Mapping[str, Any]) -> dict[tuple[str, str], str]:
         """Asset and partition → content hash, of the stores that a recipe names as its inputs."""
-        inputs = [(key, above) for key, above in self.inputs_in(workspace) if key in recipe]
+        inputs = [(key, above) for key, above in self.inputs if key in recipe]
         keys, contents = [key for key, _ in inputs], dict[tuple[str, str], str]()
         for key, above in inputs:
             content = recipe[key].get(above.name) if keys.count(key) > 1 else recipe[key]

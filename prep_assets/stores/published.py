@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from prep_assets import plugins
 from prep_assets.errors import StoreError
 from prep_assets.stores.files import removed_on_failure, sync_folders
 from prep_assets.stores.h5 import h5_layout
@@ -152,7 +153,20 @@ class Place:
                     raise
                 seen = version  # unless it was pruned, because the pointer has moved meanwhile
                 continue
+            if why := self.recalled(published.manifest):
+                raise StoreError(f"{published.where} is recalled, so nothing reads it: {why}. Build the store again")
             return replace(published, folder=published.folder.resolve())
+
+    def recalled(self, manifest: Manifest, *, publishing: bool = False) -> str:
+        """Why nothing may read a version of this place, made as a manifest says, or publish it; empty if nothing is said against it."""
+        why = plugins.of_extension("recalls", "why")
+        return str(why(self, manifest, publishing=publishing)) if why else ""
+
+    def _check_not_recalled(self, manifest: Manifest) -> None:
+        if why := self.recalled(manifest, publishing=True):
+            raise StoreError(
+                f"what this makes is recalled, so it is neither built nor published: {why}. Change what that names, or lift the recall"
+            )
 
     def propose(
         self,
@@ -174,15 +188,18 @@ class Place:
             again: build even if a sound store exists. If the content is equal, the existing version is kept.
 
         Raises:
-            StoreError: the disk is full or faulty, or does not hold what was written.
+            StoreError: the disk is full or faulty, or does not hold what was written; or what would be written is recalled.
         """
-        backend = self.backend
+        backend, manifest = (
+            self.backend,
+            Manifest(self.asset, self.partition, build_key, config_key, recipe, {}, {}, {}, options=options or {}),
+        )
+        self._check_not_recalled(manifest)
         with backend.building() as notes:
             sound = _sound_version(backend, build_key)
             reused = None if again else sound
             backend.drop_shards("" if again or reused else build_key)
             if reused is None:
-                manifest = Manifest(self.asset, self.partition, build_key, config_key, recipe, {}, {}, {}, options=options or {})
                 version = build_version(backend, manifest, write, before=self._current_bytes)
                 notes += _determinism_notes(sound, backend.published(version)) if sound and sound.version != version else []
             else:
@@ -228,14 +245,15 @@ class Place:
         backend, version, content = self.backend, published.version, published.manifest.content_hash
         with backend.building():
             try:
-                actual = backend.published(version).manifest.content_hash
-                if actual != content:
+                stored = backend.published(version).manifest
+                if (actual := stored.content_hash) != content:
                     raise StoreError(f"its content is {actual[:12]}…, {content[:12]}… was checked")
             except StoreError as error:
                 raise StoreError(
                     f"{self.label}: {published.where} cannot be published, it was removed or damaged since it was built: {error}. "
                     "Materialize the asset again"
                 ) from error
+            self._check_not_recalled(stored)
             self._check_not_damaged(backend.pointers(), version)  # before what was found in it is written over
             backend.record(version, content, results)
 

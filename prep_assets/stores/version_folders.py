@@ -94,6 +94,8 @@ WRITING, _SHARDS = ".writing-", ".shards-"
 QUARANTINE = ".quarantine.jsonl"
 PAYLOAD, WORK_QUARANTINE = "payload", "quarantine.jsonl"
 """In the folder of a build that is under way."""
+RECALLED = "recalled"
+"""The failed result of a version that was set aside for what it was made with, while its bytes are those that were written."""
 
 
 def name_of(build_key: str, content_hash: str, number: int = 1) -> str:
@@ -308,8 +310,9 @@ class Published:
 
     def damage(self) -> str:
         """Return why nothing reads it, for a version that `damaged` leads to."""
-        failed = "; ".join(result.summary for result in (self.results or {}).values() if not result.passed)
-        return f"{self.where} is damaged, so nothing reads it" + (f": {failed}" if failed else "")
+        failed = {name: result.summary for name, result in (self.results or {}).items() if not result.passed}
+        what = "recalled" if {*failed} == {RECALLED} else "damaged"
+        return f"{self.where} is {what}, so nothing reads it" + (f": {'; '.join(failed.values())}" if failed else "")
 
 
 def version_faults(folder: Path, manifest: Manifest) -> list[str]:

@@ -27,6 +27,7 @@ COMMANDS: dict[str, list[str]] = {
     "compare": ["."],
     "selftest": ["sft_packed"],
     "scrub": ["--bytes", "1MB"],
+    "recall": ["engine=auto"],
     "schemas": [],
     "sniff": [str(SAMPLES / "chats.jsonl")],
     "certify": ["chatml", "--tokenizer", TOKENIZER],

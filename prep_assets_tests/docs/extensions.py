@@ -18,6 +18,7 @@ STANDS_ON: Mapping[str, str] = {
     "preference": "lines",
     "preprocess": "rl",
     "quality": "rl",
+    "recall": "keep neighbours",
     "rl": "lines",
     "selftest": "blends lines",
     "start": "blends explain exports quality rl",
@@ -93,6 +94,10 @@ USES: Mapping[str, str] = {
         pipeline.workspace plugins proofs.accounting proofs.derive proofs.documents proofs.mask proofs.mutations proofs.selection
         proofs.source_texts proofs.tables proofs.verdict samples stores.images stores.shards stores.table stores.version_folders
         text.template text.vocabulary
+    """,
+    "recall": """
+        cli.terminal config.base config.models engine.plan engine.status errors graph.graph pipeline.workspace stores.manifest
+        stores.published stores.remote stores.verification stores.version_folders
     """,
     "remote": """
         data.addresses data.local_files errors

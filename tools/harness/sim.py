@@ -35,7 +35,7 @@ from prep_assets.extensions.buckets import backend as bucket_versions
 from prep_assets.extensions.buckets import backend as catalog
 from prep_assets.stores import published
 from prep_assets.stores.files import loads
-from prep_assets.stores.manifest import MANIFEST
+from prep_assets.stores.manifest import MANIFEST, Manifest
 from prep_assets.stores.published import Place
 from prep_assets.stores.version_folders import Published
 
@@ -59,6 +59,10 @@ class SimPlace(Place):
     @property
     def backend(self) -> Any:
         return self.made()
+
+    def recalled(self, manifest: Manifest, *, publishing: bool = False) -> str:
+        """Nothing: only its store is simulated, and no record of recalls beside it."""
+        return ""
 
 
 class World:

@@ -36,6 +36,7 @@ from prep_assets.pipeline.asset import Asset
 from prep_assets.pipeline.workspace import Workspace, build_command
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.stores.published import Place
+from prep_assets.stores.version_folders import RECALLED
 
 # Jobs of sensors and schedules, and the run that records checks of stores that are lost, damaged or built elsewhere.
 
@@ -176,12 +177,13 @@ def _process(pid: int) -> str:
 def lost_stores(
     site: Site, workspace: Workspace, instance: dg.DagsterInstance, family: str, known: set[str]
 ) -> tuple[list[dg.AssetCheckEvaluation], set[str]]:
-    """Failed checks for stores of a family that are gone since the last tick, and the labels of all that are gone.
+    """Failed checks for stores of a family that are gone or recalled since the last tick, and the labels of all that are; passed ones for those that are
+    back as they were.
 
     Args:
-        known: labels of stores that were gone at the last tick, whose failures are recorded.
+        known: labels of stores that were gone or recalled at the last tick, whose failures are recorded.
     """
-    events, gone = [], set[str]()
+    events, gone = list[dg.AssetCheckEvaluation](), set[str]()
     for asset in family_assets(workspace, family).values():
         key, partitions = site.key(asset.name), asset.partitions(workspace)
         if asset.partitioned:
@@ -190,13 +192,23 @@ def lost_stores(
         elif not instance.get_latest_materialization_event(key):
             continue
         for partition in partitions:
-            place = workspace.place(asset.name, partition)
-            if place.exists:
+            place, remedy = workspace.place(asset.name, partition), f"Build it with:\n  {build_command(asset.name, partition)}"
+            pointers, why = place.pointers, ""
+            if pointers.damaged:
+                aside = place.backend.published(pointers.damaged)
+                if RECALLED not in (aside.results or {}):
+                    continue
+                why = f"{aside.damage()}. {remedy}"
+            elif pointers.current:
+                results = (place.backend.published(pointers.current).results or {}) if place.label in known else {}
+                if INTEGRITY.name in results:
+                    verdicts = {INTEGRITY.name: Verdict(*results[INTEGRITY.name])}
+                    step = Step(asset, partition, "current", "", requested=True)
+                    events += evaluations(instance, site, workspace, step, verdicts)
                 continue
             gone.add(place.label)
             if place.label not in known:
-                remedy = build_command(asset.name, partition)
-                why = f"the store is gone: {place.backend.where} was built and is no longer there. Build it with:\n  {remedy}"
+                why = why or f"the store is gone: {place.backend.where} was built and is no longer there. {remedy}"
                 events.append(damaged(site, asset.name, partition, why))
     return events, gone
 

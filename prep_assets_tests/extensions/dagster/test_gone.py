@@ -15,6 +15,7 @@ import dagster as dg
 import pytest
 
 from prep_assets.engine import build
+from prep_assets.engine.status import places_in
 from prep_assets.errors import SourceError, SourceUnavailable
 from prep_assets.extensions.dagster import sensors as recorded
 from prep_assets.extensions.dagster.assets import family_definitions
@@ -22,6 +23,8 @@ from prep_assets.extensions.dagster.definitions import definitions
 from prep_assets.extensions.dagster.io_manager import StoreIOManager
 from prep_assets.extensions.dagster.materialize import PROCESS, _process, close_gone
 from prep_assets.extensions.dagster.site import Site, WorkspaceResource
+from prep_assets.extensions.recall.command import lift, make
+from prep_assets.extensions.recall.record import settled
 from prep_assets.graph.graph import CHECKS
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets_tests.extensions.dagster.runs import CONFIGS, DOMAINS, defs, evaluations, failures, materializations, run, stale
@@ -94,6 +97,37 @@ def test_a_store_that_is_gone_fails_its_check_once_until_it_is_back(built: Path,
     shutil.rmtree(built / "sft_packed")
     shutil.rmtree(built / "sft_tokens" / "dolly")  # Dagster took the second failure of a partition for a fault of its database
     assert sorted(tick()) == [("sft_packed", None), ("sft_tokens", "dolly")]
+
+
+def test_a_recalled_store_and_what_is_made_from_it_fail_their_checks_until_the_recall_is_lifted(
+    built: Path, instance: dg.DagsterInstance
+) -> None:
+    assert run(instance, "sft_tokens", partition="dolly").success and run(instance, "sft_packed").success
+    sensor, cursor = defs.resolve_sensor_def("sft_sources"), None
+
+    def tick() -> list[tuple[str, bool]]:
+        nonlocal cursor
+        filtered = dg.EventRecordsFilter(dg.DagsterEventType.ASSET_CHECK_EVALUATION)
+        before = len(instance.get_event_records(filtered))
+        with dg.build_sensor_context(instance=instance, cursor=cursor, repository_def=defs.get_repository_def()) as context:
+            cursor = sensor.evaluate_tick(context).cursor
+        records = instance.get_event_records(filtered, ascending=True)[before:]
+        found = [record.event_log_entry.get_dagster_event().asset_check_evaluation_data for record in records]
+        assert {each.check_name for each in found} <= {"file_hashes"}
+        assert all("is recalled, so nothing reads it: recall 1" in each.description for each in found if not each.passed)
+        return sorted((each.asset_key.to_user_string(), each.passed) for each in found)
+
+    assert tick() == []
+    make(built, "asset=sft_tokens and partition=dolly", "BOS twice")
+    assert len(list(settled(built, places_in(built), write=True))) == 2
+    assert tick() == [("sft_packed", False), ("sft_tokens", False)]
+    assert tick() == []
+    assert not run(instance, "sft_packed").success  # which would make the same again
+    lift(built, 1)
+    assert len(list(settled(built, places_in(built), write=True))) == 2
+    assert tick() == [("sft_packed", True), ("sft_tokens", True)]
+    assert tick() == []
+    assert run(instance, "sft_packed").success
 
 
 # -- options and configurations ---------------------------------------------------------------------------------------------------------

@@ -1,0 +1,83 @@
+"""What was recorded of stores elsewhere: manifests of releases and of commits on the Hub, and files that name stores by their content hashes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from prep_assets.errors import ConfigError, SourceUnavailable, StoreError, error_text
+from prep_assets.stores.manifest import MANIFEST, Manifest
+from prep_assets.stores.verification import BLOCK
+
+DIGITS = 32
+"""Digits of a content hash that a record of a run has at least: those of MLflow's digests. W&B, OpenLineage and Dagster have all 64."""
+_HASHES = re.compile(rb"[0-9a-f]{32,64}")
+
+
+def files_of(paths: Iterable[Path], without: Path) -> list[Path]:
+    """The files among and below paths, sorted, except those below the folder `without`.
+
+    Raises:
+        ConfigError: a path does not exist.
+    """
+    files = list[Path]()
+    for path in paths:
+        if not path.exists():
+            raise ConfigError(f"{path}: there is no such file or folder to look in")
+        files += sorted(path.rglob("*")) if path.is_dir() else [path]
+    return [file for file in files if file.is_file() and without.resolve() not in file.resolve().parents]
+
+
+def manifests_of(files: Iterable[Path]) -> Iterator[tuple[str, Manifest]]:
+    """File and manifest of each release among files."""
+    for file in files:
+        if file.name == MANIFEST and (found := _manifest(file)):
+            yield str(file), found
+
+
+def _manifest(file: Path) -> Manifest | None:
+    try:
+        return Manifest.parse(file.read_bytes(), str(file))
+    except StoreError:  # of another program
+        return None
+
+
+def names_in(files: Iterable[Path], contents: Collection[str]) -> Iterator[tuple[str, str]]:
+    """File and content hash, wherever a file that is no manifest names one of these hashes, or `DIGITS` of its digits."""
+    wanted = {content[:DIGITS].encode(): content for content in contents}
+    for file in files:
+        named, kept = set[bytes](), b""
+        with file.open("rb") as opened:
+            while file.name != MANIFEST and (block := opened.read(BLOCK)):
+                named |= {match[0][:DIGITS] for match in _HASHES.finditer(kept + block)} & wanted.keys()
+                kept = (kept + block)[-2 * DIGITS :]  # a hash may lie across two blocks
+        yield from ((str(file), wanted[each]) for each in sorted(named))
+
+
+def commits_of(repositories: Sequence[str], api: Any = None) -> Iterator[tuple[str, Manifest]]:
+    """``owner/name@commit`` and manifest of each commit on the Hub that has one.
+
+    Args:
+        api: a `huggingface_hub.HfApi`; by default one with the token stored by its command line, or ``HF_TOKEN``.
+
+    Raises:
+        SourceUnavailable: the Hub is unreachable, or rejects the request.
+    """
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import EntryNotFoundError
+
+    api = api or HfApi()
+    for repository in repositories:
+        try:
+            for commit in api.list_repo_commits(repository, repo_type="dataset"):
+                try:
+                    path = api.hf_hub_download(repository, MANIFEST, repo_type="dataset", revision=commit.commit_id)
+                except EntryNotFoundError:  # a commit before the first push
+                    continue
+                if manifest := _manifest(Path(path)):
+                    yield f"{repository}@{commit.commit_id}", manifest
+        except (OSError, ValueError) as error:  # base classes of what huggingface_hub raises
+            said = re.sub(r"hf_\w+", "hf_…", error_text(error))
+            raise SourceUnavailable(f"{repository}: {said}. Look at the name, the network and the token") from None

@@ -1,0 +1,169 @@
+"""The record of recalls: one small store beside the others, so that a recall is made as a whole or not at all.
+
+    <root>/.recalls/current -> versions/…/recalls.json     every recall that was ever made, lifted ones too
+
+The record alone decides: `why` is asked before a version is read, built or published. Then `settled` moves pointers, so that paths below ``current``, which
+trainers open, lead nowhere either. A process that is killed before leaves nothing half recalled.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from prep_assets.errors import PrepAssetsError, StoreError
+from prep_assets.extensions.recall.rules import Recall
+from prep_assets.stores.manifest import Manifest, Result, digest, label_of
+from prep_assets.stores.published import Draft, Place
+from prep_assets.stores.remote import remote_of
+from prep_assets.stores.verification import write_text
+from prep_assets.stores.version_folders import CONTENT_LENGTH, RECALLED, Pointers
+
+RECORD, FILE = ".recalls", "recalls.json"
+SECONDS = 2.0
+"""For which the record of stores in a bucket is not asked for again."""
+
+
+_READ: dict[Path, tuple[float, str, tuple[Recall, ...]]] = {}
+"""Root → when its record was looked at, its version, and what that says."""
+
+
+def recalls(root: Path) -> tuple[Recall, ...]:
+    """Every recall below a root, lifted ones too; an error where the record is damaged."""
+    known = _READ.get(root, (0.0, "", ()))
+    if time.monotonic() > known[0] + SECONDS or remote_of(root) is None:
+        version = Place(root, RECORD).pointers.current
+        known = _READ[root] = (time.monotonic(), version, known[2] if version == known[1] else _read(Place(root, RECORD)))
+    return known[2]
+
+
+def _read(place: Place) -> tuple[Recall, ...]:
+    try:
+        if (published := place.current()) is None:
+            return ()
+        published.verify()
+        return msgspec.json.decode((published.directory / FILE).read_bytes(), type=tuple[Recall, ...])
+    except (StoreError, OSError, msgspec.MsgspecError) as error:
+        raise StoreError(
+            f"the record of recalls cannot be read: {error}. Put back {place.backend.where}: it decides what may be read"
+        ) from error
+
+
+def change(root: Path, edit: Callable[[tuple[Recall, ...]], tuple[Recall, ...]]) -> tuple[Recall, ...]:
+    """Change the record in one step; `edit` is called again if somebody else changed it meanwhile. Returns what it says then."""
+    place, won = Place(root, RECORD), list[str]()
+    while not won:
+        _READ.pop(root, None)
+        base = place.pointers.current
+        after = edit(_read(place))
+        recipe = {"stage": RECORD, "before": base, "recalls": msgspec.to_builtins(after)}
+
+        def write(payload: Path, _: Path, text: bytes = msgspec.json.format(msgspec.json.encode(after), indent=1)) -> Draft:
+            write_text(payload / FILE, text.decode() + "\n")
+            return Draft({}, {})
+
+        version = place.propose(key := digest(recipe), write, config_key=key, recipe=recipe).version
+
+        def move(pointers: Pointers, base: str = base, version: str = version) -> Mapping[str, str]:
+            won[:] = [version] if pointers.current in (base, version) else []
+            return {"current": version, "candidate": ""} if won else {}
+
+        with place.backend.building():
+            place.backend.change(move)
+        _READ.pop(root, None)
+    return after
+
+
+def why(place: Place, manifest: Manifest, *, publishing: bool = False) -> str:
+    """Why a version may be neither read nor published, by its manifest and the record; empty if nothing is said against it.
+
+    Args:
+        publishing: whether it is about to be written or published: then a mark without its recall is a fault as well.
+
+    Raises:
+        StoreError: the record is damaged.
+    """
+    every = () if place.asset == RECORD else recalls(place.root)
+    if publishing and (lost := _lost(place, every)):
+        return lost
+    if not (active := [recall for recall in every if not recall.lifted]):
+        return ""
+    # it loads all assets, and most workspaces have no recall
+    from prep_assets.extensions.keep.versions import version_of
+    from prep_assets.extensions.recall.closure import Rules, reason
+
+    def well(key: tuple[str, str], content: str) -> bool:
+        above = Place(place.root, *key)
+        for name in above.backend.names():
+            with suppress(StoreError):  # a version that cannot be read proves nothing
+                if name.split("-")[1] == content[:CONTENT_LENGTH] and not why(above, above.backend.published(name).manifest):
+                    return True
+        return False
+
+    found = reason(version_of(manifest), active, Rules(), well)
+    return f"{every[found[0] - 1].label} ({found[1]})" if found else ""
+
+
+def _mark(place: Place, version: str) -> str:
+    """The recall that a version was set aside for, as its results say; empty if none."""
+    with suppress(StoreError):
+        if version and (result := (place.backend.published(version).results or {}).get(RECALLED)):
+            return result.summary
+    return ""
+
+
+def _lost(place: Place, every: Sequence[Recall]) -> str:
+    """What is wrong where a version is set aside for a recall that the record does not have."""
+    mark = _mark(place, place.pointers.damaged)
+    if not mark or any(recall.label in mark for recall in every):
+        return ""
+    where = Place(place.root, RECORD).backend.where
+    return (
+        f"{mark}, which set a version aside, is not in {where}: the record was lost or replaced. Put it back, or recall by this rule again"
+    )
+
+
+def settled(root: Path, places: Sequence[Place], *, write: bool) -> Iterator[tuple[str, str, bool]]:
+    """Let pointers follow the record, or say what would be done: (label, what, whether it is wrong)."""
+    for place in places:
+        try:
+            if what := _settled(place, write=write):
+                yield place.label, what, not write or what == _lost(place, recalls(root))
+        except PrepAssetsError as error:
+            yield place.label, str(error), True
+    for number, entry in [(recall.number, entry) for recall in recalls(root) if not recall.lifted for entry in recall.found]:
+        backend, seal = Place(root, entry.asset, entry.partition).backend, ""
+        if entry.version in backend.names():
+            with suppress(StoreError):
+                seal = backend.published(entry.version).manifest.signed_digest
+            if seal != entry.seal:
+                what = f"{entry.version} is not what recall {number} found: its manifest was edited or replaced. Build the store again"
+                yield label_of(entry.asset, entry.partition), what, True
+
+
+def _settled(place: Place, *, write: bool) -> str:
+    backend, pointers = place.backend, place.pointers
+    if not (version := pointers.current or pointers.damaged):
+        return ""
+    published, mark = backend.published(version), _mark(place, version)
+    results = {name: result for name, result in (published.results or {}).items() if name != RECALLED}
+    said, failed = why(place, published.manifest), [name for name, result in results.items() if not result.passed]
+    if lost := _lost(place, recalls(place.root)):
+        return lost
+    if said and (pointers.current or mark not in ("", said)):
+        if write and not (pointers.current and place.set_aside(published, {RECALLED: Result(False, said)})):
+            place.record(published, {RECALLED: Result(False, said)})
+        return f"set aside: {said}"
+    if said or not mark:
+        return ""
+    if write:
+        published.verify()
+        with backend.building():
+            if not failed:
+                backend.change(lambda now: {"current": version, "damaged": ""} if now.damaged == version and not now.current else {})
+            backend.record(version, published.manifest.content_hash, results)
+    return f"not recalled any more, but fails {', '.join(failed)}" if failed else "current again"
