@@ -72,8 +72,8 @@ def test_every_format_has_lines_for_everything_that_it_takes(built: Any, tmp_pat
             continue  # a workspace of its own: see test_groups
         stream = "preferences" if taken is LINES else None
         source = open_table(built.stores / places.get(taken, "preferences") / "current", stream)
-        for layout in ("trl", "axolotl", "llama_factory", "open_instruct") if name == "hf_arrow" else (options.get("layout"),):
-            if (layout, taken) == ("axolotl", PAIRS) or (taken is LINES and layout not in ("trl", None)):
+        for layout in ("trl", "axolotl", "llama_factory", "open_instruct", "skyrl") if name == "hf_arrow" else (options.get("layout"),):
+            if (taken is PAIRS and layout in ("axolotl", "skyrl")) or (taken is LINES and layout not in ("trl", None)):
                 continue  # not to be had
             trainer, lines = opening(name, tmp_path, source, {**options, "layout": layout})
             assert trainer in exports()[name].read_by

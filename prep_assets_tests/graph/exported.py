@@ -31,6 +31,7 @@ TRIED: Mapping[str, Mapping[str, dict[str, Any]]] = {
         "trl": entry("sft_packed", "hf_arrow", layout="trl"),
         "neat": entry("sft_packed", "hf_arrow", layout="llama_factory"),
         "axolotl": entry("sft_packed", "hf_arrow", layout="axolotl"),
+        "skyrl": entry("sft_packed", "hf_arrow", layout="skyrl"),
         "modellink": entry("sft_packed", "megatron"),
         "not_neat": entry("sft_packed", "megatron", neat=False),
         "bridge": entry("sft_packed", "packed_parquet", rows_per_file=20),

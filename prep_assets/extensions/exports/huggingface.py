@@ -1,4 +1,4 @@
-"""Arrow and Parquet data sets for trainers built on Hugging Face `datasets`: TRL, axolotl, LLaMA-Factory, open-instruct.
+"""Arrow and Parquet data sets for trainers built on Hugging Face `datasets`: TRL, axolotl, LLaMA-Factory, open-instruct, SkyRL.
 
     hf_arrow     a folder for ``datasets.load_from_disk``, with the columns of one of these trainers
     hf_parquet   ``data/<split>-00000-of-00001.parquet`` … for ``datasets.load_dataset`` and the Hub, with TRL's columns; if the source has an
@@ -54,7 +54,7 @@ from prep_assets.stores.images import Images
 from prep_assets.stores.lists import Entries
 from prep_assets.stores.table import GROUPS, LINES, MARGIN, PACKED, PAIRS, SIDES, TOKENS, Table
 
-Layout = Literal["trl", "axolotl", "llama_factory", "open_instruct"]
+Layout = Literal["trl", "axolotl", "llama_factory", "open_instruct", "skyrl"]
 FILE_ROWS = 100
 """Rows of a row group with the files of images, as `datasets` writes them."""
 _NO_MEDIA = 1 << 32
@@ -82,14 +82,15 @@ _FILES = {
 @exporter(
     "hf_arrow",
     *(PACKED, TOKENS, PAIRS, GROUPS, LINES),
-    read_by="TRL, axolotl, LLaMA-Factory, open-instruct",
-    readers={"trl": "TRL", "axolotl": "axolotl", "llama_factory": "LLaMA-Factory", "open_instruct": "open-instruct"},
+    read_by="TRL, axolotl, LLaMA-Factory, open-instruct, SkyRL",
+    readers={"trl": "TRL", "axolotl": "axolotl", "llama_factory": "LLaMA-Factory", "open_instruct": "open-instruct", "skyrl": "SkyRL"},
     opens={
         **{f"trl {name}": (*_LOAD, line) for name, line in _TRL.items()},
         "axolotl": ("datasets:", '  - path: "{folder}"', "    type:  # left empty: tokenized already"),
         "llama_factory packed table": ('tokenized_path: "{folder}"', "cutoff_len: {neat_len}", "neat_packing: true"),
         "llama_factory": ('tokenized_path: "{folder}"', "cutoff_len: 2048  # the longest example, or more", "neat_packing: false"),
         "open_instruct": (*_LOAD, 'dataset.set_format("torch")'),
+        "skyrl": ("python -m skyrl.train.main_sft \\", "  \"pretokenized_dataset_paths=['{folder}']\""),
     },
     images=(IMAGE, AUDIO),
     lists=("teacher",),
@@ -112,8 +113,8 @@ def hf_arrow(
 ) -> None:
     """A folder for ``datasets.load_from_disk``, with the columns that `layout` reads.
 
-    A packed table becomes packed rows for ``trl`` and ``llama_factory`` (neat packing); ``axolotl`` and ``open_instruct`` pack by
-    themselves and get its documents. `pad_id` fills the rows of neat packing. `image_dir` is put before local paths of images and audio.
+    A packed table becomes packed rows for ``trl`` and ``llama_factory`` (neat packing); ``axolotl``, ``open_instruct`` and ``skyrl`` pack
+    by themselves and get its documents. `pad_id` fills the rows of neat packing. `image_dir` is put before local paths of images and audio.
     """
     images = len(source.images)
     if images and (layout != "llama_factory" or source.width):
@@ -244,6 +245,8 @@ def _columns(source: Table, progress: Progress, layout: Layout, pad_id: int, ima
     if source.schema.fits(PAIRS):
         if layout == "axolotl":
             raise ConfigError("layout 'axolotl': axolotl reads preference pairs as text only. Give it preferences.jsonl")
+        if layout == "skyrl":
+            raise ConfigError("layout 'skyrl': SkyRL's SFT reads no preference pairs. Give it sft_packed or sft_tokens")
         _require_margins(source, layout)
         for blocks in pair_blocks(source, progress):
             if layout == "trl":
@@ -270,7 +273,7 @@ def _columns(source: Table, progress: Progress, layout: Layout, pad_id: int, ima
             else:
                 yield _masked_columns(block) | _empty_media(block) | _paths(block, source.images, image_dir)
     else:
-        yield from map(_masked_columns, document_blocks(source, progress))
+        yield from map(_skyrl_columns if layout == "skyrl" else _masked_columns, document_blocks(source, progress))
 
 
 def _require_margins(source: Table, layout: Layout) -> None:
@@ -296,6 +299,14 @@ def _trl_columns(block: Block) -> dict[str, Any]:
         "input_ids": ragged(block.tokens, block.row_lengths, "int32"),
         "labels": ragged(block.labels, block.row_lengths, "int64"),
         **attended,
+    }
+
+
+def _skyrl_columns(block: Block) -> dict[str, Any]:
+    """SkyRL: ``input_ids, loss_mask``, 1 where the token is trained; never the first, for which its window of actions has no place."""
+    return {
+        "input_ids": ragged(block.tokens, block.row_lengths, "int32"),
+        "loss_mask": ragged(block.trained.astype(np.int8), block.row_lengths, "int8"),
     }
 
 
@@ -419,7 +430,7 @@ def read_arrow(folder: Path, source: Table, options: Options) -> Readable:
     return Readable(
         len(table),
         row,
-        layout in ("axolotl", "open_instruct"),
+        layout in ("axolotl", "open_instruct", "skyrl"),
         _expected_line(source),
         source.width + 1 if layout == "llama_factory" and source.width else None,
     )
@@ -439,6 +450,8 @@ def _listed(source: Table, layout: str) -> list[str]:
         return sorted(
             ["input_ids", "labels", *(["attention_mask"] if source.has("attention") else []), *(["seq_lengths"] if source.width else [])]
         )
+    if layout == "skyrl":
+        return ["input_ids", "loss_mask"]
     of_teachers = ["target_token_ids", "target_logprobs", "target_mask"] if source.lists else []
     return sorted([*masked, *media, *of_teachers, *(["position_ids", "packing_params"] if media and source.width else [])])
 
@@ -511,6 +524,8 @@ def _read_row(row: dict[str, Any], image_dir: str | None = None, kinds: Sequence
         return tuple(replace(labelled(ids, labels), attended=np.array(mask)) for ids, labels, mask in sides)
     if "input_ids" not in row:
         return without_nulls(row)
+    if "loss_mask" in row:
+        return (Tokens(np.array(row["input_ids"]), np.array(row["loss_mask"]) == 1),)
     starts = None
     if "seq_lengths" in row:
         starts = np.cumsum(row["seq_lengths"]) - row["seq_lengths"]

@@ -38,6 +38,7 @@ TRAINERS: Mapping[str, Launch] = {
     "axolotl": Launch("sft_packed", "hf_arrow", {"layout": "axolotl"}),
     "llamafactory": Launch("sft_packed", "hf_arrow", {"layout": "llama_factory"}),
     "open-instruct": Launch("sft_packed", "hf_arrow", {"layout": "open_instruct"}),
+    "skyrl": Launch("sft_packed", "hf_arrow", {"layout": "skyrl"}),
     "megatron": Launch("pretrain_tokens", "megatron"),
     "modellink": Launch("sft_packed", "megatron"),
     "nemo": Launch("sft_packed", "packed_parquet"),
