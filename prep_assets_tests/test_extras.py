@@ -68,6 +68,11 @@ PROVES = {
     "tiktoken": ("import tiktoken", ("dagster", "torch")),
     "sentencepiece": ("import sentencepiece", ("dagster", "torch")),
     "mistral": ("import mistral_common", ("dagster", "torch")),
+    "encoders": (
+        "from prep_assets.extensions.encoders.formats import find; f = find('encoder:gpt-oss', None)\n"
+        "chat = [{'role': 'user', 'content': 'Hi'}]; assert f.render(chat, (), {}, True) == f.render_again(chat, (), {}, True)",
+        ("dagster",),
+    ),
     "openlineage": (
         "from prep_assets.extensions.neighbours.description import describe; from prep_assets.extensions.neighbours.openlineage import event_json\n"
         "import prep_assets.extensions.neighbours.dagster_events; assert 'prepAssets_store' in event_json(describe(workspace, 'sft_packed')[0])",

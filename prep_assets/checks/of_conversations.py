@@ -255,6 +255,8 @@ class Chats(Conversations):
             return not splits_character(ids, weights, self.vocabulary)
         if reason not in {*UNDERIVABLE, NOTHING_TO_TRAIN, NO_STOP, LOSSY, BORDER} or not isinstance(example, Sample | PlainChat):
             return False
+        if reason == REFUSED and self.template.renderer is not None:  # of two implementations either may refuse a chat
+            return False
         try:
             sample = self.sample(example) if isinstance(example, PlainChat) else self.treated(example)
             # of a text in several regions marks may be lost where a template strips white space that is not ASCII
@@ -328,9 +330,10 @@ class Chats(Conversations):
 NOTHING_TO_TRAIN, LOSSY, REWRITTEN = "tokenize/nothing_to_train", "tokenize/lossy_tokenizer", "render/template_rewrites_content"
 NO_STOP = "render/no_stop_token"
 BORDER, SPLIT = "tokenize/mask_border_inside_token", "tokenize/mask_splits_character"
+REFUSED = "render/template_refuses"
 UNDERIVABLE = {
     REWRITTEN,
-    "render/template_refuses",
+    REFUSED,
     "render/generation_prompt_not_found",
     "render/stop_token_not_found",
     "render/mask_not_provable",

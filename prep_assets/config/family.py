@@ -671,7 +671,7 @@ class Chat(Family):
 
     stores: ClassVar[Stored] = "chats"
     template: str = "tokenizer"
-    """tokenizer (its own; tokenizer:NAME of several), a shipped one, prompt_type:NAME, or a .jinja file."""
+    """tokenizer (its own; tokenizer:NAME of several), a shipped one, prompt_type:NAME, a .jinja file, or encoder:NAME: code."""
     template_options: dict[str, Any] = Field(default={})
     """Variables for the template, e.g. {enable_thinking: false}."""
     training_template: str | None = None

@@ -26,7 +26,7 @@ from prep_assets.pipeline.asset import DERIVATIONS_DIFFER
 from prep_assets.pipeline.examples import AnyExample
 from prep_assets.proofs.chat_blocks import PlainDerivation, answers_derivation, derived_forms
 from prep_assets.proofs.derive import Derived, MaskOptions, disagreement
-from prep_assets.proofs.rebuilt import RendersDiffer
+from prep_assets.proofs.rebuilt import ImplementationsDiffer, RendersDiffer
 from prep_assets.samples import TOOL_CALL, PlainChat, Region, Sample, Spelled, changed
 from prep_assets.text.chats import ChatColumns, Kind, Outline, OutlinedSample, any_of, as_json, outline_of, outlined, plain_chat
 from prep_assets.text.conversation import plain_message, shown_messages, tool_call
@@ -167,7 +167,7 @@ class BlockRenderer:
         strings = {*searched}
         strings |= {*map(str.strip, strings)} - {""}  # texts of outlines are stripped
         self._search = any_of(strings | {as_json(string)[1:-1] for string in strings} | {*WHITE_TO_PYTHON, END})
-        self._only_writes = template.form.content == "text" and only_writes(template.parsed)
+        self._only_writes = template.renderer is None and template.form.content == "text" and only_writes(template.parsed)
         self._compared, self._by_jinja, self.compared = WeakSet[CompiledForm[FormSpans]](), False, 0
 
     def render_block(self, samples: Sequence[AnyExample | None], *, whole: bool = False) -> RenderedChats | None:
@@ -244,6 +244,8 @@ class BlockRenderer:
     def _cuttable(self, columns: ChatColumns) -> tuple[Bools, Bools]:
         """The chats that may be cut by form, and those with white space at the ends of texts."""
         blank, spaced = columns.white()
+        if self._template.renderer is not None:  # each chat is compared with the second implementation
+            return np.zeros(len(blank), bool), spaced
         held = columns.holding(self._search)
         if _NONCHARACTERS in columns.data:
             held |= columns.holding(any_of(map(chr, range(0xFDD0, 0xFDF0))))
@@ -393,11 +395,14 @@ class Proven(Struct, frozen=True, dict=True):
 
 def check_mask(rendered: Rendered, encoder: Encoder, derived: Callable[[], Derived]) -> None:
     """Reject a render whose mask a second derivation cannot derive (``mask_not_provable``), or contradicts (``derivations_differ``), which stops a build that
-    meets more than `asset.DIFFERING` of them."""
+    meets more than `asset.DIFFERING` of them; or which another implementation of its format writes otherwise (``renderers_differ``)."""
     try:
         differs = disagreement(derived(), rendered.text, trained(rendered, encoder.policy))
     except RendersDiffer as error:
         raise Refused(DERIVATIONS_DIFFER, str(error), stage="render") from error
+    except ImplementationsDiffer as error:
+        detail = f"two implementations of the format disagree, so {error}. Write such rows as both do, or leave them out"
+        raise Refused("renderers_differ", detail, stage="render") from error
     except CheckFailed as error:  # e.g. the template treats two texts in the same place differently
         raise Refused("mask_not_provable", str(error), stage="render") from error
     if differs is not None:

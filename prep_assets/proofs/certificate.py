@@ -11,9 +11,9 @@ from dataclasses import asdict, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from prep_assets.errors import CheckFailed
+from prep_assets.errors import CheckFailed, Refused
 from prep_assets.proofs.derive import MaskOptions, derive
-from prep_assets.proofs.rebuilt import TAGS, render_again
+from prep_assets.proofs.rebuilt import TAGS, render_again, slotted
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.samples import ASSISTANT, SYSTEM, TEXT, THINKING, TOOL, TOOL_CALL, USER, Region, Sample, Turn, turn
 
@@ -74,14 +74,20 @@ def certified(template: ChatTemplate) -> dict[str, Any]:
     asked, prompted = render(_ASKED), render(_ASKED, prompted=True)
     thought, later = render(_ASKED, _THINKS) or "", render(_ASKED, _THINKS, _AGAIN, _LAST) or ""
     called = render(_ASKED, _CALL, turn(TOOL, "High"), _TOLD, tools=_TOOLS) or ""
-    tags = TAGS.search(template.training or template.source) is not None
+    by_code = [] if template.renderer is None else [*template.renderer.proofs]
+    tags = not by_code and TAGS.search(template.training or template.source) is not None
     system, default = _system(render(turn(SYSTEM, _RULE), _ASKED, _TOLD), render(_ASKED, _TOLD))
     trimmed = render(_ASKED, turn(ASSISTANT, _SPACED))
     return {
         "stop_token": _first_control(template, (whole or "").rpartition(_SEA)[2].lstrip()),
         "begins_with": _first_control(template, render(_ASKED, _TOLD) or ""),
         "generation_tags": tags,
-        "proofs": ["offsets of one render", "the render built anew", "decoding of trained tokens", *(["generation tags"] if tags else [])],
+        "proofs": [
+            "offsets of one render",
+            "the render built anew",
+            "decoding of trained tokens",
+            *(["generation tags"] if tags else by_code),
+        ],
         "generation_prompt": prompted[len(asked) :] if asked is not None and prompted is not None and prompted.startswith(asked) else "",
         "prefix_stable": all(part is not None and begins(whole, part.rstrip()) for part in parts),
         "grows": all(begins(whole, render(*talk[:count], prompted=True)) for count in (1, 3)),
@@ -129,9 +135,10 @@ def _system(with_rule: str | None, without: str | None) -> tuple[str, str]:
 
 def _judged(sample: Sample, template: ChatTemplate) -> tuple[tuple[str, ...], list[tuple[str, str]]]:
     """Return how what a certificate says of a chat may begin, and kind and stop of each answer, as far as a second derivation of the mask shows both."""
-    try:
-        text, derived = render_again(sample, template), None
-    except CheckFailed:
+    text, derived = _text_again(sample, template), None
+    if template.renderer is not None and text != _first_text(sample, template):
+        return ("renderers_differ:",), []
+    if text is None:
         return ("template_refuses:",), []
     with suppress(CheckFailed):
         derived = derive(sample, MaskOptions(), template, prompts=True)
@@ -151,6 +158,21 @@ def _judged(sample: Sample, template: ChatTemplate) -> tuple[tuple[str, ...], li
     unstopped = [f"no_stop_token: no control token ends turn {number}" for _, stop, number in stops if not stop]
     unserved = [f"unserved_prompt: turn {number} " for number in derived.unserved]
     return (*drops, (*unstopped, *unserved, "right")[0]), [(kind, stop) for kind, stop, _ in stops if stop]
+
+
+def _text_again(sample: Sample, template: ChatTemplate) -> str | None:
+    try:
+        return render_again(sample, template)
+    except CheckFailed:
+        return None
+
+
+def _first_text(sample: Sample, template: ChatTemplate) -> str | None:
+    """Return the render of a chat by the first of two implementations of a format; `None` where it refuses the chat."""
+    try:
+        return template.render(slotted(sample, template.form, template.marks)[0], tools=sample.tools)
+    except Refused:
+        return None
 
 
 def _said(sample: Sample) -> Iterator[tuple[str, str]]:
@@ -221,7 +243,7 @@ def _findings_fault(certificate: Mapping[str, Any], template: ChatTemplate, spec
     if any("a server that stops at eos_token only never stops" in each for each in findings) != (stop not in ("", eos)):
         return f"answers end with {stop!r} and the eos_token is {eos!r}, and the findings are {findings}"
     known = {special.get("bos_token"), eos}.union(*(_written(each, template.control) for each in own))
-    untrained = sorted(_written(template, template.control) - known)
+    untrained = [] if template.renderer is not None else sorted(_written(template, template.control) - known)
     said = [each for each in findings if "Their embeddings may be untrained" in each]
     more = f" and {len(untrained) - _MOST_LISTED} more" if len(untrained) > _MOST_LISTED else ""
     listed = f": {', '.join(map(repr, untrained[:_MOST_LISTED]))}{more}. Their"

@@ -153,7 +153,7 @@ class PlainDerivation:
         template: the template.
         read: sample → plain chat in columns, or `None`.
         looked_for: a chat with any of these strings is derived alone.
-        alone: whether all chats are derived alone.
+        alone: whether all chats are derived alone, as all are that code writes.
     """
 
     def __init__(
@@ -178,9 +178,10 @@ class PlainDerivation:
         """
         self.template, self._options, self._typed_controls, self._prompted, self.read = template, options, typed_controls, prompted, read
         self.forms = derived_forms(template, options, plain or options, prompted=prompted)
-        self.looked_for = (*strings_looked_for(template.source, template.training), *template.control)
+        by_code = template.renderer is not None  # which tells nobody what it looks for in texts
+        self.looked_for = (*(() if by_code else strings_looked_for(template.source, template.training)), *template.control)
         self._suspect = re.compile("|".join([*map(re.escape, sorted(self.looked_for)), "[\ud800-\udfff]"]))
-        self.alone, self._begins, self._prompts = alone, Firsts(), prompts
+        self.alone, self._begins, self._prompts = alone or by_code, Firsts(), prompts
 
     def __call__(self, sample: Sample) -> Derived:
         """Return what a sample must have become.

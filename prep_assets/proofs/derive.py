@@ -374,7 +374,7 @@ class _Derivation(Struct, frozen=True):
         self._check_order(blocks, turns)
         starts = [self._start(block, border) for block, border in zip(blocks, borders, strict=True)]
         stops = [border.stop and (chat.real(border.stop[0]), chat.real(border.stop[1])) for border in borders]
-        self._check_tags(blocks, starts, stops)
+        self._check_tags(blocks, turns, starts, stops)
         limit_turns(turns, options)
         steps, before = list[tuple[int, int, float]](), 0
         weights = stop_weights(turns, options.train_on_eos)
@@ -484,13 +484,18 @@ class _Derivation(Struct, frozen=True):
             named = "trained or unattended" if any(part.weight < 0 for parts in turns for part in parts) else "trained"
             raise CheckFailed(f"template {self.template.name} writes {named} turns in another order, so nothing is proven")
 
-    def _check_tags(self, blocks: Sequence[Block], starts: Sequence[int], stops: Sequence[Range | None]) -> None:
+    def _check_tags(
+        self, blocks: Sequence[Block], turns: Sequence[Sequence[Part]], starts: Sequence[int], stops: Sequence[Range | None]
+    ) -> None:
         """Check that what the template itself marks as generated is the answers: from the end of the generation prompt, or from inside
-        it, to the stop. White space may differ, and so may a control token that both ends a turn and opens the next."""
+        it, to the stop. White space may differ, and so may a control token that both ends a turn and opens the next. Of the marks of a renderer those of
+        trained answers count that stand behind the prompt of a server: the header of another answer is nobody's."""
         text, places, prompt = self.chat.text, self.chat.places, self.chat.shape.rebuilder.prompt
-        around = zip([None, *blocks], blocks, [*blocks[1:], None], starts, stops, strict=False)
-        for before, block, after, begins, stop in around if self.chat.tagged is not None else ():
-            if block.role != ASSISTANT:
+        around = zip([None, *blocks], blocks, [*blocks[1:], None], turns, starts, stops, strict=False)
+        for before, block, after, parts, begins, stop in around if self.chat.tagged is not None else ():
+            if block.role != ASSISTANT or (
+                self.template.renderer is not None and not (_is_trained(parts) and self.chat.served(block.turn))
+            ):
                 continue
             first, last = places[block.places[0]].start, places[block.places[-1]].end
             start, end = min(begins, first), stop[1] if stop else last

@@ -25,7 +25,7 @@ import json
 import re
 import sys
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from itertools import pairwise
@@ -49,6 +49,10 @@ Messages = Sequence[Mapping[str, Any]]
 
 class RendersDiffer(CheckFailed):
     """A build and its proof render a conversation differently."""
+
+
+class ImplementationsDiffer(CheckFailed):
+    """Two implementations of a format that code writes render a conversation differently."""
 
 
 # A sample as the messages that a chat template reads, with a numbered slot for each source text.
@@ -136,7 +140,7 @@ def slotted(
     return [message(number, turn) for number, turn in enumerate(sample.turns)], slots
 
 
-# Renders by the reference: transformers' Jinja.
+# Renders by the reference: transformers' Jinja, or the second implementation of a format that code writes.
 
 TAGS = re.compile(r"\{%[-+]?\s*generation\s*[-+]?%\}")
 
@@ -149,6 +153,8 @@ def _render(sample: Sample, template: ChatTemplate, messages: Messages, prompted
     """
     from jinja2 import TemplateError
 
+    if template.renderer is not None:
+        return _by_code(template.renderer.render_again, sample, template, messages, prompted), None
     transformers, source = chat_template_utils(), source or template.source
     variables = {**template.special, **template.options, **sample.template_options, "strftime_now": FROZEN_CLOCK.strftime}
     compiled, shown = transformers._compile_jinja_template(source), (list(sample.tools) or None, list(sample.documents) or None)
@@ -157,6 +163,14 @@ def _render(sample: Sample, template: ChatTemplate, messages: Messages, prompted
     except (TemplateError, TypeError, ValueError, LookupError, ArithmeticError, AttributeError, RecursionError) as error:
         raise CheckFailed(f"template {template.name}: {error}, so nothing is proven") from error
     return str(text), tuple((start, end) for start, end in tagged) if TAGS.search(source) else None
+
+
+def _by_code(function: Callable[..., Any], sample: Sample, template: ChatTemplate, messages: Messages, prompted: bool) -> Any:
+    """Return what a function of a renderer says of messages."""
+    try:
+        return function(list(messages), list(sample.tools), {**template.options, **sample.template_options}, prompted)
+    except Exception as error:  # the code of others may raise anything
+        raise CheckFailed(f"template {template.name}: {type(error).__name__}: {str(error)[:300]}, so nothing is proven") from None
 
 
 def render_again(sample: Sample, template: ChatTemplate, *, prompted: bool = False, form: MessageForm | None = None) -> str:
@@ -473,8 +487,12 @@ class Rebuilder:
         template = self.template
         messages, slots = slotted(sample, template.form, template.marks)
         text, tagged = rendered, None
-        if text is None or TAGS.search(template.source):
+        if text is None or template.renderer is not None or TAGS.search(template.source):
             text, tagged = _render(sample, template, messages, prompted)
+        if template.renderer is not None:
+            if rendered is not None and text != rendered:
+                raise ImplementationsDiffer(first_difference(rendered, text))
+            tagged = _by_code(template.renderer.generated, sample, template, messages, prompted)
         if template.training:
             try:
                 variant, tagged = _render(sample, template, messages, prompted, template.training)

@@ -35,7 +35,7 @@ def ruling(reason: str, sample: Sample, template: ChatTemplate, *, prompted: boo
     except CheckFailed:
         return "" if reason == "template_refuses" else None
     if reason == "template_refuses":
-        return "transformers renders it"
+        return None if template.renderer is not None else "transformers renders it"  # of two implementations either may refuse a chat
     if reason == "unknown_template_option":
         return _without_each_option(sample, template, text, prompted)
     if reason in _DROPPED:
@@ -50,7 +50,7 @@ def ruling(reason: str, sample: Sample, template: ChatTemplate, *, prompted: boo
         return "transformers renders it, and every text stands in it once" if _all_once(rebuilt, template) else None
     if reason == "template_reorders_content":
         return "transformers renders it, with its texts in their order" if _all_once(rebuilt, template) and _in_order(rebuilt) else None
-    if reason == "mask_not_provable" and (by := _mask(rebuilt)):
+    if reason == "mask_not_provable" and template.renderer is None and (by := _mask(rebuilt)):
         return f"transformers renders it, and {by} say what is trained"
     return None
 

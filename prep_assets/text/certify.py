@@ -78,6 +78,8 @@ def findings(template: ChatTemplate, vocabulary: Vocabulary) -> Iterator[str]:
             f"answers end with {stop!r}, and the tokenizer's eos_token is {eos!r}: a server that stops at eos_token only never stops. Serve "
             "the model with both as stop tokens"
         )
+    if template.renderer is not None:  # its tokens are the format's, and the tokenizer has each of them
+        return
     # control tokens that the template of the base model does not write may have untrained embeddings
     names = {vocabulary.special.get(name) for name in ("bos_token", "eos_token")}
     templates = [load_template(f"tokenizer:{name}", vocabulary) for name in ([""] if vocabulary.chat_template else vocabulary.templates)]
@@ -112,10 +114,26 @@ def kinds(template: ChatTemplate) -> tuple[dict[str, str], dict[str, str]]:
         stopped_turns = {stop.turn for stop in rendered.stops}
         unstopped_turns = [span.turn for span in rendered.spans if span.role == ASSISTANT and span.turn not in stopped_turns]
         unstopped = f"no_stop_token: no control token ends turn {unstopped_turns[0]}" if unstopped_turns else ""
-        chats[kind] = unstopped or _unserved_prompt(template, sample, rendered) or RIGHT
+        chats[kind] = _other_render(template, sample, rendered) or unstopped or _unserved_prompt(template, sample, rendered) or RIGHT
         for kind_of_turn, text, _ in stopped_answers(rendered):
             stops[kind_of_turn].add(text)
     return chats, {kind_of_turn: " or ".join(sorted(texts)) for kind_of_turn, texts in stops.items() if texts}
+
+
+def _other_render(template: ChatTemplate, sample: Sample, rendered: Rendered) -> str:
+    """A message about what the second implementation of a format writes otherwise; ``""`` if nothing."""
+    if template.renderer is None:
+        return ""
+    listed = messages(sample, pieces(sample, form=template.form), form=template.form)
+    try:
+        other = template.renderer.render_again(listed, list(sample.tools), template.options, prompted=False)
+    except Exception as error:  # the code of others may raise anything
+        return f"renderers_differ: the second implementation refuses such a chat: {type(error).__name__}: {str(error)[:200]}"
+    if other == rendered.text:
+        return ""
+    at = common_length(rendered.text, other)
+    shown = [repr(text[max(0, at - CONTEXT) : at + CONTEXT]) for text in (rendered.text, other)]
+    return f"renderers_differ: one implementation writes {shown[0]}, the other {shown[1]}"
 
 
 def _unserved_prompt(template: ChatTemplate, sample: Sample, rendered: Rendered) -> str:
@@ -245,7 +263,8 @@ def certify(template: ChatTemplate, vocabulary: Vocabulary | None = None) -> Cer
     trimmed, with_tool = _render_text(template, _QUESTION, turn(ASSISTANT, spaced_answer)), try_render(template, _WITH_TOOL)
     has_tools = isinstance(with_tool, Rendered) and "The capital of a country." in with_tool.text and with_tool.text.count("capital_of") > 1
     (system, default), (chats, stops) = _system_support(template), kinds(template)
-    tags = marks_generated(template.training or template.source)
+    tags = template.renderer is None and marks_generated(template.training or template.source)
+    by_code = () if template.renderer is None else template.renderer.proofs
     return Certificate(
         template.name,
         renders=True,
@@ -261,7 +280,12 @@ def certify(template: ChatTemplate, vocabulary: Vocabulary | None = None) -> Cer
         thinking=_reasoning_support(template),
         tools="rendered" if has_tools else "not rendered",
         generation_tags=tags,
-        proofs=("offsets of one render", "the render built anew", "decoding of trained tokens", *(["generation tags"] if tags else [])),
+        proofs=(
+            "offsets of one render",
+            "the render built anew",
+            "decoding of trained tokens",
+            *(["generation tags"] if tags else by_code),
+        ),
         stops=stops,
         chats=chats,
         findings=tuple(findings(template, vocabulary)) if vocabulary is not None else (),

@@ -13,7 +13,7 @@ from typing import Any
 from prep_assets import plugins
 from prep_assets.caches import bounded_cache
 from prep_assets.errors import TemplateError, nearest
-from prep_assets.text.template import ChatTemplate, marks, marks_generated
+from prep_assets.text.template import ChatTemplate, Renderer, marks, marks_generated
 from prep_assets.text.template_options import without_effect
 from prep_assets.text.tokenizer_files import read_text
 from prep_assets.text.vocabulary import Vocabulary
@@ -41,18 +41,25 @@ def load_template(
     training: str | None = None,
 ) -> ChatTemplate:
     """Load a template by name: ``tokenizer`` (``tokenizer:NAME`` if it has several), a shipped one, ``prompt_type:NAME``, a path to a ``.jinja``
-    file (relative to `base`), or ``FILE.json#NAME`` for a prompt type in a file.
+    file (relative to `base`), ``FILE.json#NAME`` for a prompt type in a file, or ``encoder:NAME`` for a format that code writes.
 
     Raises:
-        TemplateError: no such template, a tokenizer without one, or an option that the template does not read; with the known names.
+        TemplateError: no such template, a tokenizer without one or without its tokens, or an option that the template does not read; with the known
+            names.
     """
+    renderer = None
     if name.partition(":")[0] == "tokenizer":
         source = _tokenizer_source(name.partition(":")[2], vocabulary)
     elif name.endswith(".jinja"):
         source = _read_source(name, base)
     else:
-        source = named_templates().get(name) or _source_of_others(name, base)
-    template = _reuse_loaded(ChatTemplate(name, source, vocabulary.special, options or {}, image=image, audio=audio, video=video))
+        found = named_templates().get(name) or _found_by_others(name, base)
+        source, renderer = (found, None) if isinstance(found, str) else (found.source, found)
+    template = _reuse_loaded(
+        ChatTemplate(name, source, vocabulary.special, options or {}, image=image, audio=audio, video=video, renderer=renderer)
+    )
+    if renderer is not None:
+        _check_tokens(name, renderer, vocabulary)
     template_options = {key: value for key, value in template.options.items() if not (image and key == "image_token")}
     if fault := without_effect(template, template_options):
         raise TemplateError(f"template_options: {fault}")
@@ -62,15 +69,27 @@ def load_template(
     return _reuse_loaded(replace(template, control=control))
 
 
-def _source_of_others(name: str, base: Path | None) -> str:
-    """The source of a template that another package or an extension knows."""
-    for source_of in plugins.load_all("templates"):
-        if (source := source_of(name, base)) is not None:
-            return str(source)
+def _found_by_others(name: str, base: Path | None) -> str | Renderer:
+    """The source of a template that another package or an extension knows, or the code that writes its chats."""
+    for find in plugins.load_all("templates"):
+        if (found := find(name, base)) is not None:
+            template: str | Renderer = found
+            return template
     shipped = named_templates()
     raise TemplateError(
-        f"no chat template {name!r}{nearest(name, shipped) or '.'} Known: tokenizer, {', '.join(shipped)}, prompt_type:NAME, or a path to a .jinja file"
+        f"no chat template {name!r}{nearest(name, shipped) or '.'} Known: tokenizer, {', '.join(shipped)}, prompt_type:NAME, encoder:NAME, or a path "
+        "to a .jinja file"
     )
+
+
+def _check_tokens(name: str, renderer: Renderer, vocabulary: Vocabulary) -> None:
+    """Raise where a tokenizer lacks a control token of a format: it would write it as text, and nobody would notice."""
+    added = {token["content"] for token in vocabulary.spec["added_tokens"]}
+    if missing := [token for token in renderer.tokens if token not in added]:
+        raise TemplateError(
+            f"template {name} writes {', '.join(map(repr, renderer.tokens))}, and tokenizer {vocabulary.name} lacks {len(missing)} of these "
+            f"{len(renderer.tokens)} tokens: {', '.join(map(repr, missing[:4]))}{' …' if len(missing) > 4 else ''}. Take the tokenizer of the model"
+        )
 
 
 @bounded_cache("chat templates", 16, key=lambda template: (template.name, template.hash, template.control))
@@ -92,6 +111,10 @@ def _with_training(template: ChatTemplate, name: str, source: str) -> ChatTempla
     Raises:
         TemplateError: the variant cannot prove anything: one of the two has the wrong tags, or they render differently.
     """
+    if template.renderer is not None:
+        raise TemplateError(
+            f"training_template: code writes the chats of template {template.name}, and no variant of it. Leave training_template out"
+        )
     if marks_generated(template.source):
         raise TemplateError(f"training_template: template {template.name} marks what is generated itself. Leave training_template out")
     if not marks_generated(source):

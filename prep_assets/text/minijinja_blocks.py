@@ -84,7 +84,7 @@ def blocks_of(template: ChatTemplate) -> Blocks | None:
     """The template in MiniJinja; `None` if only Jinja can render it."""
     from minijinja import Environment, TemplateError
 
-    if "\r" in template.source or "loop" in template.variables or not _is_alike(template.parsed):
+    if template.renderer is not None or "\r" in template.source or "loop" in template.variables or not _is_alike(template.parsed):
         return None
     environment = Environment(trim_blocks=True, lstrip_blocks=True, debug=False, fuel=FUEL, auto_escape_callback=lambda _: False)
     environment.add_filter("tojson", _to_json)

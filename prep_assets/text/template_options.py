@@ -21,6 +21,10 @@ def without_effect(template: ChatTemplate, options: Mapping[str, Any]) -> str:
             continue
         if name not in template.variables:
             fault = f"does not read {name!r}{nearest(name, effective(template)) or '.'}"
+        elif template.renderer is not None:
+            if value in (values := template.renderer.options[name]) or not values:
+                continue
+            fault = f"has no {name}: {value!r}. Take {' or '.join(map(repr, values))}."
         elif not _has_effect(template, name):
             fault = f"sets {name!r} itself: no value of it changes a chat with or without system prompt, tools, reasoning or several turns."
         elif isinstance(value, str) and value.strip().lower() in _WORDS_FOR_BOOLEANS and not _changes(template, name, value):
@@ -34,6 +38,8 @@ def without_effect(template: ChatTemplate, options: Mapping[str, Any]) -> str:
 @bounded_cache("options with an effect", 64, key=lambda template: template.hash)
 def effective(template: ChatTemplate) -> tuple[str, ...]:
     """Names of the options that change a render, sorted."""
+    if template.renderer is not None:
+        return tuple(sorted(template.variables))
     return tuple(sorted(name for name in template.variables - {*template.special} if _has_effect(template, name)))
 
 

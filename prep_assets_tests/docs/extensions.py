@@ -149,6 +149,9 @@ USES: Mapping[str, str] = {
         checks.relations checks.sources_again errors pipeline.asset pipeline.conversations pipeline.examples proofs.formats
         proofs.mutations proofs.verdict samples stores.lists stores.table text.encode text.vocabulary
     """,
+    "encoders": """
+        errors own_code text.environment
+    """,
     "preference": """
         checks checks.of_conversations checks.of_stores checks.of_texts checks.rejections checks.relations checks.selection
         checks.sources_again config.base config.family config.mask config.models data.quarantine errors graph.raw pipeline.asset

@@ -34,7 +34,7 @@ from prep_assets.proofs.verdict import Verdict
 from prep_assets.samples import PlainChat, Sample
 from prep_assets.stores.shards import ATTENTION, STARTS, unsigned
 from prep_assets.stores.table import TOKENS, Origins, Ragged, Table
-from prep_assets.text.template import ChatTemplate, marks_generated
+from prep_assets.text.template import ChatTemplate, Renderer, marks_generated
 from prep_assets.text.vocabulary import Vocabulary
 
 # Trials of the selftest: a mutation, and how often its check caught it.
@@ -149,9 +149,11 @@ def sft_trials(store: Store) -> list[Trial]:
     marked, trials = template.training or template.source, masked_trials(chats)
     for stream in store.streams().values():
         trials += _file_trials(store, stream)
+    options = MaskOptions.of(store.recipe)
+    if template.renderer is not None:
+        return trials + _renderer_trials(chats, template, template.renderer, options)
     if not marks_generated(marked):
         return trials
-    options = MaskOptions.of(store.recipe)
     spoiled = replace(template, training=everything_marked(marked))
     for name in store.streams():
         sources = first((record.source for record in chats.examples(name)), TRIES)
@@ -160,6 +162,27 @@ def sft_trials(store: Store) -> list[Trial]:
         verdicts = [_by_tags(sample, options, spoiled) for sample in tagged]
         trials.append(tried("tags of the template mark the question as well", MASK, verdicts))
     return trials
+
+
+def _renderer_trials(chats: Chats, template: ChatTemplate, renderer: Renderer, options: MaskOptions) -> list[Trial]:
+    """Corrupt the code that writes the chats of a template, and what it marks as generated."""
+    trials = list[Trial]()
+    for name in chats.store.streams():
+        sources = first((record.source for record in chats.examples(name)), TRIES)
+        samples = [chats.sample(source) if isinstance(source, PlainChat) else source for source in sources]
+        derived = [(sample, derive(sample, options, template)) for sample in samples if sample.tokenized is None]
+        for what, wrong, marks_only in renderer.corrupted():
+            spoiled = replace(template, renderer=wrong, source=wrong.source)
+            verdicts = [_by_code(sample, options, spoiled, whole.text) for sample, whole in derived if whole.tagged or not marks_only]
+            trials.append(tried(what, MASK, verdicts))
+    return trials
+
+
+def _by_code(sample: Sample, options: MaskOptions, template: ChatTemplate, text: str) -> Verdict:
+    try:
+        return Verdict(True, derive(sample, options, template, rendered=text).text, {})
+    except CheckFailed as error:
+        return Verdict(False, str(error), {})
 
 
 def _file_trials(store: Store, stream: Table) -> list[Trial]:

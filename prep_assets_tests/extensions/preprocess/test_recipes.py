@@ -99,7 +99,7 @@ LOCAL: dict[str, list[dict[str, Any]]] = {
         for part, letter in (("base", "P"), ("online", "Qo"), ("rejection_sampled", "Qr"))
     },
     "ultrafeedback": ULTRAFEEDBACK,
-    "ultrachat": CHATS,
+    **dict.fromkeys(("ultrachat", "sample_chats"), CHATS),
     "trivia": [{"question": f"Is {n} odd?", "reply": f"{n % 2 == 1}, {n}."} for n in range(6)],
     "llava_instruct": LLAVA,
     "sharegpt": SHAREGPT,

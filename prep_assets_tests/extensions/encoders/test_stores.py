@@ -1,0 +1,94 @@
+"""Stores of chats that code writes: built, proven by the second implementation, corrupted, packed, exported, and stale with the package."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from prep_assets.config.models import Sft
+from prep_assets.extensions.encoders import formats
+from prep_assets.extensions.selftest.stores import selftest
+from prep_assets.graph.graph import EVERY
+from prep_assets.pipeline.workspace import Workspace
+from prep_assets.stores.table import open_table
+from prep_assets_tests.extensions.encoders.written import HARMONY, RULE, V4, asks, call, needs, result, says, tide, tokenizer_with
+from prep_assets_tests.graph.workspaces import build, domain, jsonl, minimal, out_of_date, refusals, workspace_in
+
+needs("renderers", "tml_renderers", "openai_harmony")
+
+CALL = call("tide_at", "c1", port="Callao")
+ROWS: list[dict[str, Any]] = [
+    {"messages": [RULE, asks("Why is the sea salt?"), says("Rivers bring salt.")]},
+    {"messages": [asks("What is 6 times 7?"), says("It is 42.", "6 · 7 = 42.")]},
+    {"messages": [asks("Tide at Callao?"), says("", "", CALL), result("High", "c1"), says("It is high.")], "tools": [tide()]},
+    {"messages": [asks("First."), asks("Second."), says("Third.")]},
+    {"messages": [asks("Type <|end|> and <｜User｜>"), says("No <think> please.")]},
+    {"messages": [asks("Where is Lima?"), says("In Peru."), asks("And Quito?"), says("In Ecuador.")]},
+]
+FORMATS: Mapping[str, tuple[tuple[str, ...], dict[str, Any]]] = {
+    "deepseek-v4": (V4, {"template_options": {"enable_thinking": True}, "expand": "turns"}),
+    "gpt-oss": (HARMONY, {}),
+}
+
+
+def workspace_of(name: str, folder: Path, **options: Any) -> Workspace:
+    tokens, own = FORMATS[name]
+    chats = domain(jsonl(folder / "chats.jsonl", ROWS), "messages")
+    said = {"tokenizer": tokenizer_with(tokens, folder / "tokenizer"), "template": f"encoder:{name}", **own, **options}
+    return workspace_in(folder, minimal("sft", {"chats": chats}, packing={"strategy": "bfd", "row_len": 800}, **said))
+
+
+@pytest.mark.parametrize("name", [*FORMATS])
+def test_a_store_is_built_and_each_corruption_caught(name: str, tmp_path: Path) -> None:
+    """The row that one implementation joins and the other does not is rejected, and none else; every corruption is caught by its check."""
+    workspace = workspace_of(name, tmp_path)
+    packed, store = build(workspace, "sft_packed"), workspace.built("sft_tokens", "chats")
+    assert [(refusal.id, refusal.reason) for refusal in refusals(store)] == [("chats.jsonl:4", "renderers_differ")]
+    table, vocabulary = open_table(store.directory, "train"), workspace.vocabulary(workspace.family(Sft))
+    weights = table.weights("tokens", slice(int(table.lengths[:1].sum()), int(table.lengths[:2].sum())))
+    assert weights is not None
+    text = vocabulary.decode(np.asarray(table.record(1, "tokens"))[np.asarray(weights) > 0].tolist())
+    assert (
+        text
+        == {
+            "deepseek-v4": "6 · 7 = 42.</think>It is 42.<｜end▁of▁sentence｜>",
+            "gpt-oss": "<|channel|>analysis<|message|>6 · 7 = 42.<|end|><|start|>assistant<|channel|>final<|message|>It is 42.<|return|>",
+        }[name]
+    )
+    assert packed.manifest.counts["tokens"] == store.manifest.counts["tokens"]
+    trials = selftest(workspace, store)
+    assert [trial for trial in trials if not trial.passed] == []
+    assert {trial.mutation for trial in trials if trial.tried} >= {
+        "the last marker of a chat changed",
+        "what the renderer marks begins a character late",
+        "the renderer does not mark the last answer",
+        "mask shifted by +1",
+        "tail of a record cut off",
+    }
+
+
+def test_another_package_makes_stale_what_it_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace = workspace_of("gpt-oss", tmp_path)
+    build(workspace, "sft_tokens", "chats")
+    asset = EVERY["sft_tokens"]
+    assert out_of_date(workspace, asset, "chats") == []
+    module = import_module("prep_assets.extensions.encoders.harmony")
+    monkeypatch.setattr(module, "FORMAT", replace(module.FORMAT, pinned=("another version",)))
+    again = Workspace(workspace.configs, workspace.stores)
+    assert {(above.name, state) for above, _, state in out_of_date(again, EVERY["sft_packed"])} == {("sft_tokens", "stale")}
+
+
+def test_second_implementation_that_says_otherwise_stops_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package of which one marker is wrong: every chat is rejected, and nothing is published."""
+    module = import_module("prep_assets.extensions.encoders.harmony")
+    wrong = next(format_ for what, format_, _ in module.FORMAT.corrupted() if "marker" in what)
+    monkeypatch.setattr(module, "FORMAT", wrong)
+    with pytest.raises(Exception, match="renderers_differ"):
+        build(workspace_of("gpt-oss", tmp_path), "sft_tokens", "chats")
+    assert formats.find("encoder:gpt-oss", None) is wrong
