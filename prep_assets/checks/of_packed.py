@@ -56,10 +56,19 @@ def mixture_of(store: Store, name: str, documents: Mapping[str, npt.NDArray[Any]
     packing, sources, tables = store.recipe["packing"], _pieces(store.streams()[name]).domains, _domains(store, name)
     options = packing if name == "sft_packed" else {**packing, "weights": None, "epochs": None, "max_items": None}
     lengths = {domain: table.lengths for domain, table in tables.items()}
-    return check_mixture(documents, sources, lengths, options, _trained(list(tables.values())), _claimed(store, name))
+    trained, align = _trained(list(tables.values())), store.streams()[name].align
+    return check_mixture(documents, sources, lengths, options, trained, _claimed(store, name), align)
 
 
-_PROVEN_BY_MIXTURE = ("records", "tokens_left_out", "tokens_in_untrained_rows", "fill_rate", "images_left_out")
+_PROVEN_BY_MIXTURE = (
+    "records",
+    "tokens_left_out",
+    "tokens_in_untrained_rows",
+    "fill_rate",
+    "places_for_alignment",
+    "work_evenness",
+    "images_left_out",
+)
 """Counts and metrics beside shares. Images that are left out are in no row: `mask_alignment` compares those that are."""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
+from math import lcm
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field, PrivateAttr, field_validator, model_validator
@@ -260,6 +261,26 @@ class Output(Model):
     """Most tokens in a shard of a bin store."""
 
 
+class Align(Model):
+    """How the trainer splits a row: each document takes places that it can split."""
+
+    context_parallel: int = Field(default=1, ge=1, le=MOST_WORKERS)
+    """Ranks that share a row (CP): with more than one, each document has a multiple of 2 × CP places."""
+    tensor_parallel: int = Field(default=1, ge=1, le=MOST_WORKERS)
+    """Ranks that share a layer (TP). It matters with sequence_parallel."""
+    sequence_parallel: bool = False
+    """Whether TP ranks share the places of a row too: a multiple of CP × TP places."""
+    multiple_of: int = Field(default=1, ge=1, le=LONGEST)
+    """A further multiple, such as NeMo-RL's make_sequence_length_divisible_by, or that of FP8."""
+
+    @property
+    def multiple(self) -> int:
+        """The least number of places that all of it divides, by the rule of Megatron-Bridge (docs/training/packed-sequences.md)."""
+        of_context = 2 * self.context_parallel if self.context_parallel > 1 else 1
+        of_sequence = self.context_parallel * self.tensor_parallel if self.sequence_parallel and self.tensor_parallel > 1 else 1
+        return lcm(of_context, of_sequence, self.multiple_of)
+
+
 class Packing(Model):
     """How documents become rows of fixed length."""
 
@@ -283,6 +304,25 @@ class Packing(Model):
     """Most records by domain."""
     buckets: tuple[Annotated[int, Field(ge=1, le=LONGEST)], ...] | None = younger(None)
     """Ascending lengths: documents up to the first, up to the second … never share a row."""
+    align: Align | None = younger(None)
+    """The trainer's topology: each document takes places that context and sequence parallelism can split. null: no padding between documents."""
+    balance: int | None = younger(None, ge=2, le=MOST_WORKERS)
+    """Ranks that train a row each at every step: rows of like work, the sum of squared lengths, stand together. null: the order of packing."""
+
+    @property
+    def multiple(self) -> int:
+        """The places of each document are a multiple of it."""
+        return 1 if self.align is None else self.align.multiple
+
+    @model_validator(mode="after")
+    def _rows_that_can_be_split(self) -> Self:
+        if self.row_len % self.multiple:
+            below = self.row_len - self.row_len % self.multiple
+            near = " or ".join(f"{length:,}" for length in (below, below + self.multiple) if length)
+            raise ValueError(
+                f"row_len {self.row_len:,} is no multiple of {self.multiple:,}, which align asks for: ranks could not split a row. Set row_len to {near}"
+            )
+        return self
 
 
 Weights = dict[str, Annotated[float, Field(ge=0, le=MOST)]]
@@ -432,6 +472,16 @@ RULES = (
         "packing.buckets",
         lambda family: family.packing.strategy in ("concat", "simple"),
         "'concat' and 'simple' keep the order of documents. Leave buckets out, or choose ffd, bfd or bfd_split",
+    ),
+    Rule(
+        "packing.align",
+        lambda family: family.packing.strategy == "concat",
+        "'concat' cuts documents where rows end, wherever that is. Leave align out, or choose simple, ffd, bfd or bfd_split",
+    ),
+    Rule(
+        "packing.balance",
+        lambda family: family.packing.strategy == "simple",
+        "'simple' keeps the order of documents, and rows of like work would stand together. Leave balance out, or choose ffd, bfd or bfd_split",
     ),
     Rule("packing.seed", lambda family: not family.packing.shuffle, "nothing is shuffled. Leave seed out, or set shuffle: true"),
     Rule("seed", lambda family: not family.shuffle, "nothing is shuffled. Leave seed out, or set shuffle: true"),

@@ -25,7 +25,7 @@ from prep_assets.config.models import Sft
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import PrepAssetsError, TemplateError
 from prep_assets.graph.raw import raw_asset, verdict_assets
-from prep_assets.packing import Mixture, PackPlan, gather_rows, mix, pack, position_ids
+from prep_assets.packing import Mixture, PackPlan, by_work, evenness, gather_rows, mix, pack, position_ids
 from prep_assets.packing.plan import PerToken
 from prep_assets.pipeline.asset import (
     MASKED_TOKEN_COLUMNS,
@@ -280,7 +280,15 @@ def _write_table(target: Target, table: str, split: str, domains: list[str]) -> 
     chosen = {"weights": options.weights, "epochs": options.epochs, "max_items": options.max_items} if split == "train" else {}
     mixture = mix({name: store.lengths for name, store in stores.items()}, seed=options.seed, shuffle=options.shuffle, **chosen)
     overlong = {} if options.strategy in ("concat", "bfd_split") else {"overlong": options.overlong}
-    plan = pack(mixture.lengths, options.row_len, options.strategy, tail=options.tail, buckets=options.buckets or (), **overlong)
+    plan = pack(
+        mixture.lengths,
+        options.row_len,
+        options.strategy,
+        tail=options.tail,
+        buckets=options.buckets or (),
+        align=options.multiple,
+        **overlong,
+    )
     plan.check(mixture.lengths)
     ordered = [stores[name] for name in mixture.domains]
     starts = _record_starts(mixture, ordered)
@@ -292,10 +300,12 @@ def _write_table(target: Target, table: str, split: str, domains: list[str]) -> 
             f"are in rows of {options.row_len:,} without a trained token, the others left out by packing.tail or packing.overlong. "
             "Change row_len, tail or overlong, or hold out another share"
         )
+    if options.balance is not None:
+        plan = by_work(plan, options.balance, options.seed if options.shuffle else None)
     trained = _write_rows(target, table, plan, ordered, starts, loss, attention)
     fields = {name: getattr(plan, name) for name in ("row", "row_offset", "length", "start")}
     fields |= {"source": take(mixture.domain, plan.record), "record": take(mixture.record, plan.record)}
-    write_documents(target.payload, table, fields, mixture.domains, options.row_len)
+    write_documents(target.payload, table, fields, mixture.domains, options.row_len, plan.align)
     images = record_files().write_packed(target.payload, table, plan, mixture, ordered)
     left_out = int(plan.dropped[:, 2].sum())
     counts = {
@@ -305,6 +315,7 @@ def _write_table(target: Target, table: str, split: str, domains: list[str]) -> 
         "trained_tokens": trained,
         "tokens_left_out": left_out,
         "tokens_in_untrained_rows": untrained,
+        **({} if options.align is None else {"places_for_alignment": int(plan.rooms.sum()) - plan.used}),
         **{f"{name}_entries_left_out": count for name, count in list_entries(each.lists for each in ordered).items() if count},
         **images,
     }
@@ -314,7 +325,8 @@ def _write_table(target: Target, table: str, split: str, domains: list[str]) -> 
         (np.bincount(source[part], length[part], len(mixture.domains)) for part in stretches(len(source))), np.zeros(len(mixture.domains))
     )
     shares = {f"share_{name}": float(tokens) / max(1, plan.used) for name, tokens in zip(mixture.domains, used, strict=True)}
-    return counts, {"fill_rate": plan.fill, "trained_fraction": trained / max(1, plan.used), **shares}
+    even = {} if options.balance is None else {"work_evenness": evenness(plan, options.balance)}
+    return counts, {"fill_rate": plan.fill, "trained_fraction": trained / max(1, plan.used), **even, **shares}
 
 
 def _attention(stores: Sequence[Table]) -> PerToken | None:
@@ -373,7 +385,7 @@ def _without_untrained_rows(
     number = cumulative_sums(keep)
     renumbered = fill_column(len(kept_pieces), lambda part: number[plan.row[kept_pieces[part]]] - 1)
     record, start, length, row_offset = (take(column, kept_pieces) for column in (plan.record, plan.start, plan.length, plan.row_offset))
-    kept = PackPlan(plan.row_len, int(keep.sum()), renumbered, record, start, length, row_offset, dropped)
+    kept = PackPlan(plan.row_len, int(keep.sum()), renumbered, record, start, length, row_offset, dropped, plan.align)
     return kept, int(untrained[:, 2].sum())
 
 

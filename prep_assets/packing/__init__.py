@@ -5,6 +5,7 @@ Pure functions on integers. A plan is an index over ragged records; tokens are o
     mix(...) ──▶ Mixture.lengths ──▶ pack(...) ──▶ PackPlan ──▶ gather_rows(...), position_ids(...), cu_seqlens(...), …
 """
 
+from prep_assets.packing.balance import by_work, evenness
 from prep_assets.packing.borders import (
     PositionMode,
     cu_seqlens,
@@ -27,7 +28,9 @@ __all__ = [
     "PositionMode",
     "Strategy",
     "Tail",
+    "by_work",
     "cu_seqlens",
+    "evenness",
     "first_of_document",
     "gather_rows",
     "mix",

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from prep_assets.array_types import Ints
 from prep_assets.errors import CheckFailed, ConfigError
-from prep_assets.stores.arrays import concatenate, predecessors, sorted_groups, stretches, zeros
+from prep_assets.stores.arrays import concatenate, predecessors, rounded_up, sorted_groups, stretches, zeros
 from prep_assets.stores.files import note_mapped_bytes
 from prep_assets.stores.guards import Segmented
 
@@ -36,6 +36,7 @@ class PackPlan:
         length: int64[M], number of tokens, at least 1.
         row_offset: int64[M], where in the row the first one stands.
         dropped: int64[K, 3], the pieces (record, start, length) that are in no row, ordered by (record, start).
+        align: a row has room for each of its members with `length` rounded up to a multiple of it, see `rooms`.
     """
 
     row_len: int
@@ -46,6 +47,7 @@ class PackPlan:
     length: Ints
     row_offset: Ints
     dropped: Ints
+    align: int = 1
 
     @property
     def used(self) -> int:
@@ -65,6 +67,11 @@ class PackPlan:
         """
         return np.searchsorted(self.row, np.arange(self.rows + 1))
 
+    @property
+    def rooms(self) -> Ints:
+        """int64[M], the places that each member takes where a row is laid out for a trainer that splits documents: its length, rounded up."""
+        return rounded_up(self.length, self.align)
+
     def members(self, rows: slice) -> slice:
         """The members of a block of rows, as a slice of the members' arrays.
 
@@ -81,7 +88,8 @@ class PackPlan:
         """Prove the plan against the lengths it was made from.
 
         Holds when every token of every record is exactly once in a member or in `dropped`; no row overflows; the members of a row
-        neither overlap nor leave a gap and begin at offset 0; no row is empty; the pieces of a record are in order over the rows.
+        neither overlap nor leave a gap and begin at offset 0, and their rooms fit as well; no row is empty; the pieces of a record are in
+        order over the rows.
 
         Args:
             lengths: int[N], tokens per record.
@@ -107,6 +115,11 @@ def _check_rows(plan: PackPlan) -> None:
             at = int(wrong.argmax())
             i, place = part.start + at, f"place {free[at]} of {plan.row_len} comes next, {steps[at]} rows after the one before"
             raise _wrong(f"member {i} has {length[i]} tokens at {offset[i]} of row {row[i]}, where {place}")
+    if plan.align > 1 and plan.rows:
+        taken = np.bincount(row, plan.rooms)
+        if (over := taken > plan.row_len).any():
+            i = int(over.argmax())
+            raise _wrong(f"row {i} needs {taken[i]:.0f} of {plan.row_len} places where each member takes a multiple of {plan.align}")
     if plan.rows != (filled := int(row[-1]) + 1 if row.size else 0):
         raise _wrong(f"members are in {filled} of {plan.rows} rows")
 

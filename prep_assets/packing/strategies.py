@@ -17,7 +17,18 @@ from msgspec import Struct
 from prep_assets.array_types import Ints
 from prep_assets.errors import ConfigError, PrepAssetsError, nearest
 from prep_assets.packing.plan import PackPlan
-from prep_assets.stores.arrays import argsort, compress, cumulative_sums, equals, fill_column, predecessors, stretches, take, zeros
+from prep_assets.stores.arrays import (
+    argsort,
+    compress,
+    cumulative_sums,
+    equals,
+    fill_column,
+    predecessors,
+    rounded_up,
+    stretches,
+    take,
+    zeros,
+)
 
 # Pieces: the stretches of records that are placed whole, after long documents have been dealt with.
 
@@ -44,7 +55,7 @@ class Pieces(Struct, frozen=True, eq=False):
         """Return the pieces of an index; `dropped` is unchanged."""
         return Pieces(take(self.record, index), take(self.start, index), take(self.length, index), take(self.size, index), self.dropped)
 
-    def plan(self, row_len: int, row: Ints) -> PackPlan:
+    def plan(self, row_len: int, row: Ints, align: int = 1) -> PackPlan:
         """The plan of these pieces, in the order in which they were placed, given the row of each."""
         by_row = argsort(row)
         row, length = take(row, by_row), take(self.length, by_row)
@@ -61,7 +72,7 @@ class Pieces(Struct, frozen=True, eq=False):
 
         row_offset = fill_column(row.size, offsets)
         rows = int(row[-1]) + 1 if row.size else 0
-        return PackPlan(row_len, rows, row, take(self.record, by_row), take(self.start, by_row), length, row_offset, self.dropped)
+        return PackPlan(row_len, rows, row, take(self.record, by_row), take(self.start, by_row), length, row_offset, self.dropped, align)
 
 
 def checked_lengths(lengths: npt.ArrayLike, label: str = "lengths") -> Ints:
@@ -284,6 +295,7 @@ def pack(
     tail: Tail = "pad",
     overlong: Overlong = "raise",
     buckets: Sequence[int] = (),
+    align: int = 1,
 ) -> PackPlan:
     """Plan rows of `row_len` tokens for records of the given lengths.
 
@@ -306,18 +318,19 @@ def pack(
 
         buckets: ascending lengths; documents up to the first, up to the second, and so on, never share a row, so that attention costs about the
             same all over a row. Not for the two strategies that keep the order.
+        align: rows have room for each piece with its length rounded up to a multiple of it, see `PackPlan.rooms`; `row_len` is a multiple too.
 
     Raises:
-        ConfigError: an unknown word, a `row_len` below 1, or an option without effect.
+        ConfigError: an unknown word, a `row_len` below 1 or that is no multiple of `align`, or an option without effect.
         PrepAssetsError: a record without tokens, or documents that are too long under ``"raise"``.
     """
-    _check_options(row_len, strategy, tail, overlong, buckets)
+    _check_options(row_len, strategy, tail, overlong, buckets, align)
     checked = checked_lengths(lengths)
     if strategy == "concat":
         return _concat(checked, row_len, tail)
     pieces = cut_to_rows(checked, row_len, "split" if strategy == "bfd_split" else overlong)
     if strategy == "simple":
-        return pieces.plan(row_len, next_fit(pieces.length, row_len))
+        return pieces.plan(row_len, next_fit(rounded_up(pieces.length, align), row_len), align)
     longest = int(pieces.size.max(initial=0))
     longest_first = pieces.at(argsort(fill_column(pieces.size.size, lambda part: longest - pieces.size[part])))
     numbers = np.array(buckets, np.int64)
@@ -325,10 +338,10 @@ def pack(
     row, opened = zeros(bucket.size), 0
     for number in range(len(buckets) + 1):
         members = compress(equals(bucket, number))
-        placed = _placed(take(longest_first.length, members), row_len, strategy)
+        placed = _placed(rounded_up(take(longest_first.length, members), align), row_len, strategy)
         row[members] = placed + opened
         opened += int(placed.max(initial=-1)) + 1
-    return longest_first.plan(row_len, row)
+    return longest_first.plan(row_len, row, align)
 
 
 def _placed(lengths: Ints, row_len: int, strategy: str) -> Ints:
@@ -349,7 +362,7 @@ def _concat(lengths: Ints, row_len: int, tail: Tail) -> PackPlan:
     return kept_pieces.plan(row_len, row[:full])
 
 
-def _check_options(row_len: int, strategy: str, tail: str, overlong: str, buckets: Sequence[int]) -> None:
+def _check_options(row_len: int, strategy: str, tail: str, overlong: str, buckets: Sequence[int], align: int) -> None:
     for name, word, allowed in (("strategy", strategy, Strategy), ("tail", tail, Tail), ("overlong", overlong, Overlong)):
         words = get_args(allowed)
         if word not in words:
@@ -367,6 +380,12 @@ def _check_options(row_len: int, strategy: str, tail: str, overlong: str, bucket
         raise ConfigError(f"buckets have no effect with {strategy!r}, which keeps the order of the records. Choose ffd, bfd or bfd_split")
     if any(low >= high for low, high in pairwise((0, *buckets))):
         raise ConfigError(f"buckets are {list(buckets)}; they must be ascending lengths, each at least 1")
+    if align < 1 or row_len % align:
+        raise ConfigError(f"row_len {row_len} is no multiple of align {align}: ranks could not split a row")
+    if align > 1 and strategy == "concat":
+        raise ConfigError(
+            f"align={align} has no effect with 'concat', which cuts documents where rows end. Choose simple, ffd, bfd or bfd_split"
+        )
 
 
 def next_fit(lengths: Ints, row_len: int) -> Ints:

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from heapq import heappop, heappush
-from itertools import chain, islice
+from itertools import chain, count, islice
 from math import ceil
 from typing import Any
 
@@ -169,12 +169,12 @@ def expected_places(lengths: Ints, packing: Mapping[str, Any]) -> Places:
 
     Args:
         lengths: tokens of each record, in packing order.
-        packing: ``strategy``, ``row_len``, ``tail``, ``overlong`` and ``buckets`` of the options.
+        packing: ``strategy``, ``row_len``, ``tail``, ``overlong``, ``buckets`` and ``align`` of the options.
     """
-    row_len, strategy = int(packing["row_len"]), packing["strategy"]
+    row_len, strategy, multiple = int(packing["row_len"]), packing["strategy"], multiple_of(packing)
     member, start, length = _table(_cut(numbers(lengths), row_len, strategy, packing["overlong"]), 3)
     if strategy in ("concat", "simple"):
-        row = _column(len(length), (_stream if strategy == "concat" else _next_fit)(numbers(length), row_len))
+        row = _column(len(length), (_stream if strategy == "concat" else _next_fit)(numbers(with_padding(length, multiple)), row_len))
         if strategy == "concat" and packing["tail"] == "drop":
             full = int(np.searchsorted(row, int(lengths.sum()) // row_len))
             member, start, length, row = (column[:full] for column in (member, start, length, row))
@@ -189,7 +189,7 @@ def expected_places(lengths: Ints, packing: Mapping[str, Any]) -> Places:
         bucket = fill_column(len(length), lambda part: (lengths[member[part], None] > bounds).sum(axis=1))
         for number in range(len(bounds) + 1):
             in_bucket = compress(equals(bucket, number))
-            sizes = take(length, in_bucket)
+            sizes = with_padding(take(length, in_bucket), multiple)
             rows = _column(len(sizes), (_first_fit if strategy == "ffd" else _best_fit)(sizes, row_len))
             row[in_bucket] = rows + opened
             opened += int(rows.max(initial=-1)) + 1
@@ -199,6 +199,27 @@ def expected_places(lengths: Ints, packing: Mapping[str, Any]) -> Places:
     of_row = np.bincount(row, length).astype(np.int64) if len(row) else START
     begins = np.cumsum(of_row) - of_row
     return Places(member, start, length, row, fill_column(len(row), lambda part: ends[part] - length[part] - begins[row[part]]))
+
+
+def multiple_of(packing: Mapping[str, Any]) -> int:
+    """Return the least number of places that the topology can split: among all ranks of context parallelism in two chunks each, and among all that share
+    places by sequence parallelism."""
+    align = packing.get("align")
+    if align is None:
+        return 1
+    ranks, layer_ranks = int(align["context_parallel"]), int(align["tensor_parallel"])
+    splits = [
+        int(align["multiple_of"]),
+        2 * ranks if ranks > 1 else 1,
+        ranks * layer_ranks if align["sequence_parallel"] and layer_ranks > 1 else 1,
+    ]
+    most = max(splits)
+    return next(places for places in count(most, most) if not any(places % split for split in splits))
+
+
+def with_padding(lengths: Ints, multiple: int) -> Ints:
+    """Return the places of pieces where each is padded to a multiple."""
+    return lengths if multiple == 1 else fill_column(len(lengths), lambda part: lengths[part] + -lengths[part] % multiple)
 
 
 def _cut(lengths: Iterable[int], row_len: int, strategy: str, overlong: str) -> Iterator[tuple[int, int, int]]:
@@ -309,12 +330,36 @@ def expected_documents(order: Order, packing: Mapping[str, Any], trained: Traine
     kept = compress(fill_column(len(places.row), lambda part: keeps[places.row[part]], bool))
     number = cumulative_sums(keeps)
     members, row = take(places.member, kept), take(places.row, kept)
-    documents = {
-        "row": fill_column(len(row), lambda part: number[row[part]] - 1),
-        "row_offset": take(places.row_offset, kept),
-        "source": take(order.source, members),
-        "record": take(order.record, members),
-        "start": take(places.start, kept),
-        "length": take(places.length, kept),
-    }
+    documents = _in_steps(
+        {
+            "row": fill_column(len(row), lambda part: number[row[part]] - 1),
+            "row_offset": take(places.row_offset, kept),
+            "source": take(order.source, members),
+            "record": take(order.record, members),
+            "start": take(places.start, kept),
+            "length": take(places.length, kept),
+        },
+        packing,
+    )
     return documents, int(places.length.sum()) - int(documents["length"].sum())
+
+
+def _in_steps(documents: dict[str, Ints], packing: Mapping[str, Any]) -> dict[str, Ints]:
+    """Return the pieces with rows in steps of ``balance`` ranks: rows sorted by the squares of their pieces, cut into steps, which are then shuffled."""
+    ranks = packing.get("balance")
+    if ranks is None:
+        return documents
+    work = defaultdict[int, int](int)
+    for row, length in zip(numbers(documents["row"]), numbers(documents["length"]), strict=True):
+        work[row] += length * length
+    heaviest_first = sorted(work, key=lambda row: (-work[row], row))
+    steps = [heaviest_first[at : at + ranks] for at in range(0, len(work), ranks)]
+    whole = len(work) // ranks
+    if packing["shuffle"]:
+        draw = _draw(packing["seed"], "/steps")
+        ranks_of_steps = [int(draw.random_raw()) for _ in range(whole)]
+        steps[:whole] = [steps[number] for number in sorted(range(whole), key=lambda number: ranks_of_steps[number])]
+    place = {row: number for number, row in enumerate(chain.from_iterable(steps))}
+    rows = _column(len(documents["row"]), (place[row] for row in numbers(documents["row"])))
+    order = argsort(rows)
+    return {**{field: take(values, order) for field, values in documents.items()}, "row": take(rows, order)}

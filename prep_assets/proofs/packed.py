@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.array_types import Ints
-from prep_assets.proofs.orders import Order, Trained, expected_documents, expected_order
+from prep_assets.proofs.orders import Order, Trained, expected_documents, expected_order, multiple_of, with_padding
 from prep_assets.proofs.verdict import Verdict, fails, wrong_claim
 from prep_assets.stores.arrays import stretches
 
@@ -25,6 +25,7 @@ def check_mixture(
     packing: Mapping[str, Any],
     trained: Trained,
     claimed: Mapping[str, float],
+    align: int = 1,
 ) -> Verdict:
     """Compare the pieces of a table with those that the options ask for, place by place.
 
@@ -34,11 +35,14 @@ def check_mixture(
         lengths: tokens of each record, by domain.
         packing: the options.
         claimed: what the manifest says of ``rows``, ``records``, ``tokens``, ``tokens_left_out``, ``tokens_in_untrained_rows``, ``fill_rate`` and
-            ``share_<domain>``.
+            ``share_<domain>``, and with the options that have them, ``places_for_alignment`` and ``work_evenness``.
+        align: what the table says of its alignment.
     """
     numbers: dict[str, float] = {"records_expected": 0, "tokens_packed": int(np.sum(documents["length"])), "tokens_untrained": 0}
     if list(sources) != sorted(lengths):
         return fails("domains", f"the table is of {list(sources)}, the configuration of {sorted(lengths)}", numbers)
+    if align != (multiple := multiple_of(packing)):
+        return fails("alignment", f"the table says that documents take multiples of {align} places, the topology needs {multiple}", numbers)
     order = expected_order(lengths, packing)
     expected, numbers["tokens_untrained"] = expected_documents(order, packing, trained)
     numbers["records_expected"] = len(order.record)
@@ -87,5 +91,22 @@ def _amounts(
         "tokens_left_out": int(order.length.sum()) - used,
         "tokens_in_untrained_rows": untrained,
         "fill_rate": used / max(1, rows * int(packing["row_len"])),
+        **(
+            {"places_for_alignment": int(with_padding(expected["length"], multiple_of(packing)).sum()) - used}
+            if packing.get("align") is not None
+            else {}
+        ),
+        **({"work_evenness": _evenness(expected, rows, packing["balance"])} if packing.get("balance") is not None else {}),
         **{f"share_{name}": float(count) / max(1, used) for name, count in zip(sources, tokens, strict=True)},
     }
+
+
+def _evenness(expected: Mapping[str, Ints], rows: int, ranks: int) -> float:
+    """Return the work of whole steps of rows over that of a rank that always has the heaviest."""
+    done, most = 0, 0
+    work = [0] * rows
+    for row, length in zip(expected["row"].tolist(), expected["length"].tolist(), strict=True):
+        work[row] += length**2
+    for first in range(0, rows - rows % ranks, ranks):
+        done, most = done + sum(work[first : first + ranks]), most + max(work[first : first + ranks])
+    return done / (ranks * most) if most else 1.0

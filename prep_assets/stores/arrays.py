@@ -220,6 +220,19 @@ def concatenate(columns: Sequence[npt.NDArray[Any]], dtype: npt.DTypeLike = np.i
     return column
 
 
+def rounded_up(lengths: Ints, multiple: int) -> Ints:
+    """Return int64, the lengths rounded up to multiples of a number."""
+    if multiple == 1:
+        return lengths
+    return fill_column(len(lengths), lambda part: -(-lengths[part] // multiple) * multiple)
+
+
+def spread(lengths: Ints, rooms: Ints) -> Ints:
+    """Return int64[T], the place of each token where arrays of these lengths, end to end, are laid out with a room for each."""
+    places: Ints = np.arange(int(lengths.sum())) + np.repeat(np.cumsum(rooms - lengths) - (rooms - lengths), lengths)
+    return places
+
+
 def predecessors(column: npt.NDArray[Any], part: slice, first: int) -> npt.NDArray[Any]:
     """Return the predecessor of each element of a stretch; `first` is that of the column's first element."""
     if part.start == part.stop:

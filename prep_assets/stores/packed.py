@@ -10,6 +10,9 @@ With either format, ``sft_packed.documents/`` holds the contents of the rows, on
     row int64, row_offset int64, length int64     tokens row_offset … row_offset + length of that row
     source int32, record int64, start int64       are tokens start … of that record in that domain's token store
 
+Its ``sources.json`` has the names of domains, the row length and, if it is not 1, ``align``: rows have room for each piece with its length rounded up
+to a multiple of it. The padding between documents is laid out by what hands rows to a trainer; here they stand end to end.
+
 and, with images, ``sft_packed.images/`` their positions (see `prep_assets.stores.images`).
 """
 
@@ -23,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.errors import StoreError
-from prep_assets.stores.arrays import Columns
+from prep_assets.stores.arrays import Columns, rounded_up
 from prep_assets.stores.guards import Guards, Segmented, load_columns, load_json
 from prep_assets.stores.shards import ATTENTION, read_ours
 from prep_assets.stores.verification import write_json
@@ -37,13 +40,15 @@ Documents = dict[str, npt.NDArray[Any]]
 _REMEDY = "Build the store again"
 
 
-def write_documents(directory: Path, name: str, fields: Mapping[str, npt.NDArray[Any]], sources: tuple[str, ...], row_len: int) -> None:
-    """Write ``<name>.documents/``: the fields of `DOCUMENT_FIELDS`, and the domain names that `source` indexes."""
+def write_documents(
+    directory: Path, name: str, fields: Mapping[str, npt.NDArray[Any]], sources: tuple[str, ...], row_len: int, align: int = 1
+) -> None:
+    """Write ``<name>.documents/``: the fields of `DOCUMENT_FIELDS`, the domain names that `source` indexes, row length and alignment."""
     folder = directory / f"{name}.documents"
     columns = Columns(folder, DOCUMENT_FIELDS)
     columns.append(fields)
     columns.close()
-    write_json(folder / "sources.json", {"sources": list(sources), "row_len": row_len})
+    write_json(folder / "sources.json", {"sources": list(sources), "row_len": row_len, **({"align": align} if align > 1 else {})})
 
 
 def open_rows(directory: Path, name: str, row_len: int, guards: Guards) -> dict[str, Any]:
@@ -65,11 +70,11 @@ def open_rows(directory: Path, name: str, row_len: int, guards: Guards) -> dict[
     return rows
 
 
-def open_documents(directory: Path, name: str, guards: Guards | None = None) -> tuple[Documents, tuple[str, ...], int]:
-    """Open the documents of the packed table `name`: the fields of `DOCUMENT_FIELDS`, the domain names, and the row length.
+def open_documents(directory: Path, name: str, guards: Guards | None = None) -> tuple[Documents, tuple[str, ...], int, int]:
+    """Open the documents of the packed table `name`: the fields of `DOCUMENT_FIELDS`, the domain names, the row length, and the alignment.
 
     Raises:
-        StoreError: a file is missing or damaged, or the documents of a row are not contiguous from 0.
+        StoreError: a file is missing or damaged, the documents of a row are not contiguous from 0, or, aligned, do not fit into it.
     """
     folder = directory / f"{name}.documents"
     guards = guards or Guards()
@@ -81,11 +86,20 @@ def open_documents(directory: Path, name: str, guards: Guards | None = None) -> 
     path = folder / "sources.json"
     try:
         meta = load_json(path, guards)
-        sources, row_len = tuple(meta["sources"]), int(meta["row_len"])
+        sources, row_len, align = tuple(meta["sources"]), int(meta["row_len"]), int(meta.get("align", 1))
+        if align < 1 or row_len % align:
+            raise ValueError(f"rows of {row_len:,} are no multiple of align {align:,}")
     except (ValueError, KeyError, TypeError) as error:
         raise StoreError(f"{path} is missing or damaged ({error!r}). {_REMEDY}") from error
     _check_places(folder, documents, row_len)
-    return documents, sources, row_len
+    if align > 1 and len(documents["row"]):
+        needed = np.bincount(documents["row"], rounded_up(np.asarray(documents["length"]), align))
+        if (needed > row_len).any():
+            row = int(needed.argmax())
+            raise StoreError(
+                f"{folder}: the documents of row {row:,} need {int(needed[row]):,} of its {row_len:,} places, a multiple of {align:,} each. {_REMEDY}"
+            )
+    return documents, sources, row_len, align
 
 
 def _check_places(folder: Path, documents: Documents, row_len: int, block: int = 1 << 20) -> None:

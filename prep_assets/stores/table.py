@@ -26,7 +26,7 @@ from msgspec import Struct
 
 from prep_assets.array_types import Ints
 from prep_assets.errors import StoreError, nearest
-from prep_assets.stores.arrays import Spool, batches, cumulative_sums, equals_previous, fill_column, predecessors, sizes
+from prep_assets.stores.arrays import Spool, batches, cumulative_sums, equals_previous, fill_column, predecessors, rounded_up, sizes
 from prep_assets.stores.files import map_file, note_mapped_bytes, row_of
 from prep_assets.stores.groups import FURTHER, OF_RUNS, PROMPTS, RESPONSES, REWARDS, STREAMS, holds_groups
 from prep_assets.stores.guards import Guards, guarded, load_array, load_columns, load_json
@@ -306,7 +306,9 @@ class Table:
         lists: lists beside its tokens, by name.
         pieces: what each record of an index is made of.
         width: places of each record, if all have equally many; 0 otherwise.
+        align: of an index: its rows have room for each piece with its length rounded up to a multiple of it.
         chats: gives the messages of each record, read from the sources again, for an export that asks for them.
+        tokenizer: of the ids, a `tokenizers.Tokenizer`, for an export that asks for it.
     """
 
     name: str
@@ -319,7 +321,9 @@ class Table:
     lists: Mapping[str, StoredLists] = field(default_factory=dict)
     pieces: Pieces | None = None
     width: int = 0
+    align: int = 1
     chats: Callable[[], Iterator[Sequence[Mapping[str, Any]]]] | None = None
+    tokenizer: Any = None
 
     def __len__(self) -> int:
         return self.count
@@ -394,6 +398,17 @@ class Table:
         row, offset, length = (self.pieces.fields[name] for name in ("row", "row_offset", "length"))
         starts = row * self.width + offset
         return starts, starts + length
+
+    def rooms(self, rows: slice) -> Ints:
+        """int64[k], places of each piece of consecutive rows that are laid out for a trainer: its length rounded up to a multiple of `align`, and for the
+        last of a row what is left of it, so that borders end where the row does."""
+        assert self.pieces is not None
+        row = np.asarray(self.pieces.fields["row"])
+        part = slice(*np.searchsorted(row, [rows.start, rows.stop]).tolist())
+        rooms = np.array(rounded_up(np.asarray(self.pieces.fields["length"][part], np.int64), self.align))
+        last = np.flatnonzero(np.diff(row[part], append=rows.stop))
+        rooms[last] += self.width - np.add.reduceat(rooms, np.append(0, last[:-1] + 1)) if len(last) else 0
+        return rooms
 
     def of_domain(self, domain: str) -> npt.NDArray[np.bool_]:
         """bool[n], which records have something of a domain."""
@@ -556,7 +571,7 @@ def _tokens(folder: Path, name: str, domain: str, guards: Guards, schema: Schema
 
 
 def _packed(folder: Path, name: str, guards: Guards) -> Table:
-    documents, domains, width = open_documents(folder, name, guards)
+    documents, domains, width, align = open_documents(folder, name, guards)
     rows = open_rows(folder, name, width, guards)
     last = int(documents["row"][-1]) if len(documents["row"]) else -1
     if last >= (count := len(rows["tokens"])):
@@ -565,15 +580,17 @@ def _packed(folder: Path, name: str, guards: Guards) -> Table:
         )
     pieces = Pieces(domains, {key: np.asarray(values) for key, values in documents.items()})
     values = {key: array.reshape(-1) for key, array in rows.items()}
-    return packed_table(name, values, pieces, count, width, open_images(folder, name, guards))
+    return packed_table(name, values, pieces, count, width, open_images(folder, name, guards), align)
 
 
-def packed_table(name: str, values: Mapping[str, Any], pieces: Pieces, rows: int, width: int, images: Images = NO_IMAGES) -> Table:
+def packed_table(
+    name: str, values: Mapping[str, Any], pieces: Pieces, rows: int, width: int, images: Images = NO_IMAGES, align: int = 1
+) -> Table:
     """The table of packed rows: the values of each column, rows end to end with their padding."""
     starts = np.arange(rows, dtype=np.int64) * width
     ends = starts + np.bincount(pieces.fields["row"], pieces.fields["length"], rows).astype(np.int64)
     columns = {key: Ragged(array, ends, starts) for key, array in values.items()}
-    return Table(name, PACKED, rows, _NOTHING, columns, images=images, pieces=pieces, width=width)
+    return Table(name, PACKED, rows, _NOTHING, columns, images=images, pieces=pieces, width=width, align=align)
 
 
 def _pairs(folder: Path, name: str, domain: str, guards: Guards) -> Table:

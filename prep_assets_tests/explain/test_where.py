@@ -300,7 +300,7 @@ def test_the_pack_plan_itself_says_the_same(made: Workspace) -> None:
     packed, tokens = made.published("sft_packed"), made.published("sft_tokens", "gsm8k")
     assert packed is not None
     assert tokens is not None
-    documents, sources, _ = open_documents(packed.directory, "sft_packed")
+    documents, sources, *_ = open_documents(packed.directory, "sft_packed")
     store = open_stream(tokens.directory, "train")
     [found] = [each for each in where(made, "gsm8k#5") if each.family == "sft"]
     records = np.flatnonzero(store.origins.row == 5)

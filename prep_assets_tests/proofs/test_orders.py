@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from prep_assets.config.family import Align
 from prep_assets.errors import ConfigError, PrepAssetsError
-from prep_assets.packing import mix, pack, strategies
+from prep_assets.packing import by_work, evenness, mix, pack, strategies
 from prep_assets.proofs.orders import expected_places
 from prep_assets.proofs.packed import check_mixture
 from prep_assets.proofs.verdict import Verdict, Worst
@@ -37,6 +38,7 @@ PLAIN: dict[str, Any] = {
     "max_items": None,
 }
 
+OF_ALIGN = {"tensor_parallel": 1, "sequence_parallel": False, "multiple_of": 1}
 numbers = st.dictionaries(st.sampled_from(NAMES), st.floats(0, 3), max_size=3)
 options = st.fixed_dictionaries(
     {
@@ -49,6 +51,9 @@ options = st.fixed_dictionaries(
         "weights": st.none() | st.fixed_dictionaries({name: st.sampled_from([0.0, 0.1, 0.5, 1, 3]) for name in NAMES}),
         "epochs": st.none() | numbers,
         "max_items": st.none() | st.dictionaries(st.sampled_from(NAMES), st.integers(1, 60), max_size=3),
+        "align": st.none()
+        | st.builds(Align, context_parallel=st.integers(1, 3), tensor_parallel=st.integers(1, 4), sequence_parallel=st.booleans()).map(Align.model_dump),
+        "balance": st.none() | st.integers(2, 5),
     }
 )
 
@@ -57,17 +62,24 @@ def table(lengths: dict[str, Any], chosen: dict[str, Any], mixed: Any = mix) -> 
     """Pieces of a packed table, its domains, and what a manifest counts."""
     mixture = mixed(lengths, **{key: chosen[key] for key in ("weights", "epochs", "max_items", "seed", "shuffle")})
     overlong = {} if chosen["strategy"] in ("concat", "bfd_split") else {"overlong": chosen["overlong"]}
-    plan = pack(mixture.lengths, chosen["row_len"], chosen["strategy"], tail=chosen["tail"], buckets=chosen.get("buckets", ()), **overlong)
+    align = 1 if chosen.get("align") is None else Align(**chosen["align"]).multiple
+    plan = pack(
+        mixture.lengths, chosen["row_len"], chosen["strategy"], tail=chosen["tail"], buckets=chosen.get("buckets", ()), align=align, **overlong
+    )
+    if chosen.get("balance"):
+        plan = by_work(plan, chosen["balance"], chosen["seed"] if chosen["shuffle"] else None)
     documents = {name: getattr(plan, name) for name in ("row", "row_offset", "length", "start")}
     documents |= {"source": mixture.domain[plan.record], "record": mixture.record[plan.record]}
     used = np.bincount(documents["source"], documents["length"], len(mixture.domains))
     claims = {f"share_{name}": float(count) / max(1, plan.used) for name, count in zip(mixture.domains, used, strict=True)}
     claims |= {"rows": plan.rows, "records": len(mixture.lengths), "tokens": plan.used, "fill_rate": plan.fill}
+    claims |= {"places_for_alignment": int(plan.rooms.sum()) - plan.used, "work_evenness": evenness(plan, chosen.get("balance") or 1)}
     return documents, mixture.domains, {**claims, "tokens_left_out": int(plan.dropped[:, 2].sum()), "tokens_in_untrained_rows": 0}
 
 
 def checked(documents: dict[str, Any], names: tuple[str, ...], chosen: dict[str, Any], claimed: dict[str, float]) -> Verdict:
-    return check_mixture(documents, names, LENGTHS, chosen, lambda source, record, start, end: end - start, claimed)
+    align = 1 if chosen.get("align") is None else Align(**chosen["align"]).multiple
+    return check_mixture(documents, names, LENGTHS, chosen, lambda source, record, start, end: end - start, claimed, align)
 
 
 @given(options, st.booleans())
@@ -81,6 +93,20 @@ def test_what_is_packed_is_what_was_asked_for(chosen: dict[str, Any], buckets: b
         return
     verdict = checked(documents, names, chosen, claimed)
     assert verdict.passed, verdict.summary
+
+
+@given(options, st.data())
+def test_another_alignment_or_number_of_ranks_is_seen(chosen: dict[str, Any], data: st.DataObject) -> None:
+    chosen = {**chosen, "tail": "pad", "strategy": "bfd", "row_len": 48, "align": {"context_parallel": 2, **OF_ALIGN}, "balance": 2}
+    documents, names, claimed = table(LENGTHS, {**chosen, "weights": None, "epochs": None, "max_items": None})
+    chosen = {**chosen, "weights": None, "epochs": None, "max_items": None}
+    assert checked(documents, names, chosen, claimed).passed
+    wrong = check_mixture(documents, names, LENGTHS, chosen, lambda *_: 1, claimed, data.draw(st.integers(1, 12).filter(lambda n: n != 4)))
+    assert wrong.worst is not None and wrong.worst.where == "alignment"
+    assert not checked(documents, names, {**chosen, "align": None}, claimed).passed
+    assert not checked(documents, names, {**chosen, "balance": 5}, claimed).passed
+    assert not checked(documents, names, chosen, {**claimed, "places_for_alignment": claimed["places_for_alignment"] + 1}).passed
+    assert not checked(documents, names, chosen, {**claimed, "work_evenness": claimed["work_evenness"] - 0.01}).passed
 
 
 # -- Rows, against the obvious derivation -----------------------------------------------------------------------------------------------

@@ -108,10 +108,10 @@ class Exporting(Struct, frozen=True):
         exporter = export_named(self.format)
         known = exporter.options
         defaults = {name: option.default for name, option in known.items() if option.default is not inspect.Parameter.empty}
-        if {"pad_id", "vocab_size"} & set(known) and not self.schema.role("json"):  # text needs no tokenizer
+        if {"pad_id", "eos_id", "vocab_size"} & set(known) and not self.schema.role("json"):  # text needs no tokenizer
             family = workspace.family(FAMILIES[self.source.family])
             vocabulary = workspace.vocabulary(family)
-            suggested = {"pad_id": vocabulary.pad_id, "vocab_size": vocabulary_size(family, vocabulary)}
+            suggested = {"pad_id": vocabulary.pad_id, "eos_id": vocabulary.eos_id, "vocab_size": vocabulary_size(family, vocabulary)}
             defaults |= {
                 name: value for name, value in suggested.items() if name in known and exporter.means(name, self.schema, self.options)
             }
@@ -178,9 +178,11 @@ def open_export_source(declared: Exporting, published: Published) -> Table:
 
 
 def _source(declared: Exporting, workspace: Workspace, published: Published) -> Table:
-    """What an export reads, with the messages of its records if it asks for them."""
-    source = open_export_source(declared, published)
-    asked = declared.options.get("messages") or export_named(declared.format).chats
+    """What an export reads, with the messages of its records or the tokenizer if it asks for them."""
+    source, exporter = open_export_source(declared, published), export_named(declared.format)
+    if exporter.tokenizer:
+        source = dataclasses.replace(source, tokenizer=workspace.vocabulary(workspace.family(FAMILIES[declared.source.family])).backend)
+    asked = declared.options.get("messages") or exporter.chats
     if not asked:
         return source
     return dataclasses.replace(source, chats=lambda: _chats(Store(workspace, declared.source, published), source))

@@ -136,6 +136,17 @@ def require_memory_for_file(source: Table, size: int, option: str, columns: int 
     )
 
 
+def require_dense(source: Table, format: str) -> None:
+    """Raises:
+    ConfigError: rows leave room between documents, for a trainer that splits rows, and the format has none.
+    """
+    if source.align > 1:
+        raise ConfigError(
+            f"packing.align asks for documents in multiples of {source.align:,} places, and {format} stores them without padding between them: ranks "
+            "that split a row would mix documents. Export to aligned_parquet or megatron_sft, or leave packing.align out"
+        )
+
+
 def row_blocks(source: Table, progress: Progress) -> Iterator[Block]:
     """Yield the rows of tokens or of a packed table in blocks. `progress` is called for a block when the next one is requested.
 

@@ -18,7 +18,7 @@ from prep_assets import load
 from prep_assets.array_types import Ints
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.extensions.exports.arrow import ragged, write_parquet_files
-from prep_assets.extensions.exports.blocks import IGNORE, pair_blocks, row_blocks
+from prep_assets.extensions.exports.blocks import IGNORE, pair_blocks, require_dense, row_blocks
 from prep_assets.extensions.exports.readable import Options, Readable, Tokens, check_mask, labelled, parquet_table, require_rows_per_file
 from prep_assets.extensions.exports.registry import Count, FileName, Progress, TokenId, exporter, reads
 from prep_assets.stores.shards import STARTS
@@ -69,6 +69,7 @@ def megatron(
     instruction data is int32. With `neat`, the attention mask of a packed row numbers its documents from 1 (``--neat-pack``); otherwise it
     is 1 everywhere, and training finds documents by their end token (``--reset-attention-mask``).
     """
+    require_dense(source, "megatron")
     layout = layout or ("text" if source.schema.fits(TOKENS) else "instruction")
     if layout == "text":
         if not source.schema.fits(TOKENS):
@@ -217,6 +218,7 @@ def packed_parquet(source: Table, out: Path, progress: Progress, *, split: FileN
     """``splits/<split>/shard_000000.idx.parquet`` …: zstd, row groups of 1000 rows. A token stream gives one document a row."""
     import pyarrow as pa
 
+    require_dense(source, "packed_parquet")
     folder = out / "splits" / split
     folder.mkdir(parents=True)
 

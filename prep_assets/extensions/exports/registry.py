@@ -52,6 +52,7 @@ class Export(Struct, frozen=True):
         lists: names of lists beside tokens that it stores.
         margins: whether it stores the margins of pairs.
         chats: whether it needs the messages of each record (`Table.chats`).
+        tokenizer: whether it needs the tokenizer (`Table.tokenizer`).
         keeps_borders: whether it stores where documents of a token stream end, independent of token ids.
         only: options that apply to some sources only.
         keeps_mask: whether a token stream keeps its loss mask, given the options.
@@ -70,6 +71,7 @@ class Export(Struct, frozen=True):
     lists: tuple[str, ...] = ()
     margins: bool = False
     chats: bool = False
+    tokenizer: bool = False
     only: Only = field(default_factory=dict)
     keeps_borders: bool = True
     keeps_mask: Callable[[Mapping[str, Any]], bool] = lambda options: True
@@ -191,6 +193,7 @@ def opening(format: str, folder: Path, source: Table, options: Mapping[str, Any]
         "folder": folder.as_posix(),
         "level": "sentence" if STARTS in source.columns else "document",
         "row_len": row_len,
+        "align": source.align,
         "neat_len": row_len + 1,
         "neat_pack": " --neat-pack" if options.get("neat") else "",
         "file": options.get("name") or stem,

@@ -20,9 +20,10 @@ from prep_assets.errors import ConfigError, StoreError, nearest
 from prep_assets.extensions.training.collate import IGNORE, padded
 from prep_assets.extensions.training.opening import Format, Keys, OpenStore, index_in, load, local_path, payload_folders
 from prep_assets.pipeline.workspace import build_command
+from prep_assets.stores.arrays import spread
 from prep_assets.stores.files import free_bytes
 from prep_assets.stores.guards import Guards, Verify, bare
-from prep_assets.stores.manifest import Manifest
+from prep_assets.stores.manifest import MANIFEST, Manifest
 from prep_assets.stores.packed import POSITIONS
 from prep_assets.stores.shards import ATTENTION
 from prep_assets.stores.table import open_table
@@ -410,6 +411,8 @@ class PackedDataset(Dataset[dict[str, Tensor]]):
     * ``position_ids`` int64[L], from 0 in each document, 0 in the padding.
     * ``attention_mask`` int64[L], 1 where a token is attended, 0 where it is not and in the padding; only if the table has one.
     * ``seq_lengths`` int64[k], tokens in each document; ``cu_seqlens`` int32[k + 1], their cumulative sums. Neither counts the padding.
+    * ``cu_seqlens_padded`` int32[k + 1], where the places of each document end, the last at L; only with ``packing.align``. Each document then begins
+      at a place that ranks can split, with padding behind it, in which positions go on.
 
     Args:
         path: folder of the table, e.g. ``stores/sft_packed`` or ``stores/sft_packed/current``.
@@ -427,6 +430,8 @@ class PackedDataset(Dataset[dict[str, Tensor]]):
         self._guards = Guards(verify)
         self._guards.hold(self.place.parent)
         self._table, self._verify = open_table(self.place.parent, self.place.stem, guards=self._guards), verify
+        manifest = self.place.parent / MANIFEST
+        self._pad_id = Manifest.read(self.place.parent).recipe.get("pad_id", 0) if self._table.align > 1 and manifest.is_file() else 0
 
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(PackedDataset, verify=self._verify), (self.place.parent, self.place.stem)
@@ -445,6 +450,17 @@ class PackedDataset(Dataset[dict[str, Tensor]]):
         lengths, offsets = np.array(pieces.fields["length"][part]), np.array(pieces.fields["row_offset"][part])
         borders, positions = np.append(offsets, offsets[-1] + lengths[-1]), np.zeros(width, np.int64)
         positions[: borders[-1]] = np.arange(borders[-1]) - np.repeat(offsets, lengths)
+        with_padding = {}
+        if table.align > 1:
+            rooms, used = table.rooms(slice(row, row + 1)), int(borders[-1])
+            places, ends = spread(lengths, rooms), np.cumsum(rooms)
+            for name, row_values in values.items():
+                laid_out = np.full(width, self._pad_id if name == "tokens" else 0, row_values.dtype)
+                laid_out[places] = row_values[:used]
+                values[name] = laid_out
+            offsets = ends - rooms
+            positions = np.arange(width) - np.repeat(offsets, rooms)
+            with_padding = {"cu_seqlens_padded": from_numpy(np.append(0, ends).astype(np.int32))}
         tokens = long(values["tokens"])
         labels = labels_of(tokens, values["loss_mask"], f"{self.place.parent}, row {i}")
         labels[from_numpy(offsets)] = IGNORE
@@ -454,6 +470,7 @@ class PackedDataset(Dataset[dict[str, Tensor]]):
             POSITIONS: from_numpy(positions),
             "seq_lengths": from_numpy(lengths),
             "cu_seqlens": from_numpy(borders.astype(np.int32)),
+            **with_padding,
         }
         return {**item, ATTENTION: long(values[ATTENTION])} if ATTENTION in values else item
 
