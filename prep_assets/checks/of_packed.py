@@ -48,16 +48,15 @@ def packed_rows(store: Store, table: Table) -> Iterator[Verdict]:
 @of_each_table
 def packed_mixture(store: Store, table: Table) -> Iterator[Verdict]:
     """Check which records are in the rows, and what is left out."""
-    yield mixture_of(store, table.name, _pieces(table).fields)
+    yield mixture_of(store, table.name, _pieces(table).fields, table.align)
 
 
-def mixture_of(store: Store, name: str, documents: Mapping[str, npt.NDArray[Any]]) -> Verdict:
-    """Check the mixture of one table, from its pieces."""
+def mixture_of(store: Store, name: str, documents: Mapping[str, npt.NDArray[Any]], align: int) -> Verdict:
+    """Check the mixture of one table, from its pieces and its alignment."""
     packing, sources, tables = store.recipe["packing"], _pieces(store.streams()[name]).domains, _domains(store, name)
     options = packing if name == "sft_packed" else {**packing, "weights": None, "epochs": None, "max_items": None}
     lengths = {domain: table.lengths for domain, table in tables.items()}
-    trained, align = _trained(list(tables.values())), store.streams()[name].align
-    return check_mixture(documents, sources, lengths, options, trained, _claimed(store, name), align)
+    return check_mixture(documents, sources, lengths, options, _trained(list(tables.values())), _claimed(store, name), align)
 
 
 _PROVEN_BY_MIXTURE = (

@@ -38,6 +38,7 @@ SECTIONS: dict[str, type[Model]] = {
     "mask": models.MaskPolicy,
     "keep": models.Keep,
     "packing": family.Packing,
+    "align": family.Align,
     "blend": family.Blend,
     "windowblend": family.WindowBlend,
     "phase": family.Phase,

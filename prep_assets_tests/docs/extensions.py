@@ -23,6 +23,7 @@ STANDS_ON: Mapping[str, str] = {
     "selftest": "blends lines",
     "start": "blends explain exports quality rl",
     "steps": "blends explain",
+    "topology": "exports",
     "training": "blends steps",
 }
 """Extension → the extensions that it uses, as `docs/architecture.md` lists them."""
@@ -92,8 +93,8 @@ USES: Mapping[str, str] = {
         checks.of_conversations checks.of_documents checks.of_packed checks.of_stores checks.of_texts checks.relations
         checks.selection checks.sources_again cli cli.terminal config.models errors graph.graph pipeline.asset pipeline.sources
         pipeline.workspace plugins proofs.accounting proofs.derive proofs.documents proofs.mask proofs.mutations proofs.selection
-        proofs.source_texts proofs.tables proofs.verdict samples stores.images stores.shards stores.table stores.version_folders
-        text.template text.vocabulary
+        proofs.source_texts proofs.tables proofs.verdict samples stores.arrays stores.images stores.shards stores.table
+        stores.version_folders text.template text.vocabulary
     """,
     "recall": """
         cli.terminal config.base config.models engine.plan engine.status errors graph.graph pipeline.workspace stores.manifest
@@ -142,8 +143,11 @@ USES: Mapping[str, str] = {
         cli cli.terminal data.addresses data.files errors graph.graph pipeline.sources pipeline.workspace stores.manifest
     """,
     "training": """
-        caches errors pipeline.workspace stores.files stores.groups stores.guards stores.h5 stores.manifest stores.packed
-        stores.published stores.remote stores.shards stores.table stores.version_folders
+        caches errors pipeline.workspace stores.arrays stores.files stores.groups stores.guards stores.h5 stores.manifest
+        stores.packed stores.published stores.remote stores.shards stores.table stores.version_folders
+    """,
+    "topology": """
+        errors stores.arrays stores.table stores.verification
     """,
     "distillation": """
         checks.relations checks.sources_again errors pipeline.asset pipeline.conversations pipeline.examples proofs.formats

@@ -35,6 +35,7 @@ TRIED: Mapping[str, Mapping[str, dict[str, Any]]] = {
         "modellink": entry("sft_packed", "megatron"),
         "not_neat": entry("sft_packed", "megatron", neat=False),
         "bridge": entry("sft_packed", "packed_parquet", rows_per_file=20),
+        "split": entry("sft_packed", "aligned_parquet", rows_per_file=20),
         "hub": entry("sft_packed", "hf_parquet", rows_per_file=20),
         "tlfs": entry("sft_packed", "tlfs"),
         "astrai": entry("sft_packed", "astrai", max_tokens_per_shard=9000),
@@ -72,7 +73,7 @@ def _others(family: str) -> dict[str, dict[str, Any]]:
     first = {
         name: next(asset for asset, schema in streams if any(schema.fits(taken) for taken in each.takes))
         for name, each in exports().items()
-        if name not in listed and not each.chats
+        if name not in listed and not each.chats and not each.tokenizer
     }
     return {name: entry(asset.name, name) for name, asset in first.items() if asset.family == family}
 

@@ -28,7 +28,16 @@ pytestmark = pytest.mark.usefixtures("short_stretches")
 @pytest.mark.parametrize(
     ("context", "tensor", "sequence", "multiple"),
     # of Megatron-Bridge's page on packed sequences: TP1 CP1 without SP is 1, TP4 CP1 with SP is 4; the others by its two lines of formula
-    [(1, 1, False, 1), (1, 4, True, 4), (1, 4, False, 1), (2, 1, False, 4), (4, 2, True, 8), (3, 4, True, 12), (2, 8, True, 16), (3, 1, True, 6)],
+    [
+        (1, 1, False, 1),
+        (1, 4, True, 4),
+        (1, 4, False, 1),
+        (2, 1, False, 4),
+        (4, 2, True, 8),
+        (3, 4, True, 12),
+        (2, 8, True, 16),
+        (3, 1, True, 6),
+    ],
 )
 def test_what_a_topology_needs(context: int, tensor: int, sequence: bool, multiple: int) -> None:
     assert Align(context_parallel=context, tensor_parallel=tensor, sequence_parallel=sequence).multiple == multiple
@@ -62,13 +71,19 @@ def tokens(rows: Sequence[reference.Row]) -> list[reference.Row]:
 
 
 @settings(max_examples=examples(150))
-@given(LENGTHS, st.integers(1, 6), st.integers(1, 5), st.sampled_from(["truncate", "drop", "split"]), st.sampled_from(["simple", "ffd", "bfd"]))
+@given(
+    LENGTHS, st.integers(1, 6), st.integers(1, 5), st.sampled_from(["truncate", "drop", "split"]), st.sampled_from(["simple", "ffd", "bfd"])
+)
 def test_rows_are_those_of_padded_documents(lengths: list[int], align: int, times: int, overlong: str, strategy: Any) -> None:
     row_len = align * times
     pieces, dropped = reference.documents(lengths, row_len, overlong)
     sizes = [len(piece) if overlong == "split" else lengths[piece[0][0]] for piece in pieces]
     longer = [padded(piece, align) for piece in pieces]
-    expected = reference.next_fit(longer, row_len) if strategy == "simple" else reference.decreasing(longer, sizes, row_len, best=strategy == "bfd")
+    expected = (
+        reference.next_fit(longer, row_len)
+        if strategy == "simple"
+        else reference.decreasing(longer, sizes, row_len, best=strategy == "bfd")
+    )
     plan = pack(lengths, row_len, strategy, overlong=overlong, align=align)  # type: ignore[arg-type]
     assert rows_of(plan) == tokens(expected)
     assert dropped_of(plan) == dropped

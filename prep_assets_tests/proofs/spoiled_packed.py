@@ -127,6 +127,16 @@ def of_type(stream: str, key: str, dtype: str) -> Spoil:
     return spoil
 
 
+def said_to_be_aligned(published: Published) -> None:
+    """The rows are said to have room for documents of multiples of a place that all have."""
+    path = published.directory / "sft_packed.documents" / "sources.json"
+    lengths = np.load(path.with_name("length.npy"))
+    row = np.load(path.with_name("row.npy"))
+    about = json.loads(path.read_text())
+    fits = [n for n in (2, 4) if (np.bincount(row, -(-lengths // n) * n) <= about["row_len"]).all()]
+    path.write_text(json.dumps({**about, "align": fits[0] if fits else about["row_len"] + 1}))
+
+
 def packed_twice(published: Published) -> None:
     """One record's tokens, mask and origin stand in the place of another piece as well."""
     folder = published.directory / "sft_packed.documents"
@@ -211,6 +221,7 @@ def document_as_padding(published: Published) -> None:
 
 
 SPOILED = [
+    Mutation("said to be aligned", "sft_packed", "mixture", said_to_be_aligned),
     Mutation("token replaced", "sft_packed", "mask_alignment", on_packed("sequence", assign(0, 7, 300))),
     Mutation("tokens swapped", "sft_packed", "mask_alignment", on_packed("sequence", swap_two)),
     *(

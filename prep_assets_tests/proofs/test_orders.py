@@ -52,7 +52,9 @@ options = st.fixed_dictionaries(
         "epochs": st.none() | numbers,
         "max_items": st.none() | st.dictionaries(st.sampled_from(NAMES), st.integers(1, 60), max_size=3),
         "align": st.none()
-        | st.builds(Align, context_parallel=st.integers(1, 3), tensor_parallel=st.integers(1, 4), sequence_parallel=st.booleans()).map(Align.model_dump),
+        | st.builds(Align, context_parallel=st.integers(1, 3), tensor_parallel=st.integers(1, 4), sequence_parallel=st.booleans()).map(
+            Align.model_dump
+        ),
         "balance": st.none() | st.integers(2, 5),
     }
 )
@@ -64,7 +66,13 @@ def table(lengths: dict[str, Any], chosen: dict[str, Any], mixed: Any = mix) -> 
     overlong = {} if chosen["strategy"] in ("concat", "bfd_split") else {"overlong": chosen["overlong"]}
     align = 1 if chosen.get("align") is None else Align(**chosen["align"]).multiple
     plan = pack(
-        mixture.lengths, chosen["row_len"], chosen["strategy"], tail=chosen["tail"], buckets=chosen.get("buckets", ()), align=align, **overlong
+        mixture.lengths,
+        chosen["row_len"],
+        chosen["strategy"],
+        tail=chosen["tail"],
+        buckets=chosen.get("buckets", ()),
+        align=align,
+        **overlong,
     )
     if chosen.get("balance"):
         plan = by_work(plan, chosen["balance"], chosen["seed"] if chosen["shuffle"] else None)

@@ -37,7 +37,12 @@ def _layout(path: Path) -> dict[str, str]:
 
 
 def write_table(
-    folder: Path, storage: StorageFormat, rows: Sequence[Sequence[tuple[Sequence[int], Sequence[int]]]], row_len: int, pad: int = 0
+    folder: Path,
+    storage: StorageFormat,
+    rows: Sequence[Sequence[tuple[Sequence[int], Sequence[int]]]],
+    row_len: int,
+    pad: int = 0,
+    align: int = 1,
 ) -> Path:
     """The packed table ``sft_packed`` of rows of documents, of each its tokens and its loss mask."""
     folder.mkdir(exist_ok=True)
@@ -52,5 +57,5 @@ def write_table(
             at += len(tokens)
     with TableWriter(folder, "sft_packed", PACKED, packed_dtypes(storage), storage=storage, rows=shape) as writer:
         writer.append(block)
-    write_documents(folder, "sft_packed", dict(zip(DOCUMENT_FIELDS, np.array(pieces).T, strict=True)), ("d",), row_len)
+    write_documents(folder, "sft_packed", dict(zip(DOCUMENT_FIELDS, np.array(pieces).T, strict=True)), ("d",), row_len, align)
     return folder

@@ -19,6 +19,7 @@ from prep_assets.extensions.selftest.trials import Judge, Trial, clean, trials_o
 from prep_assets.pipeline.asset import Store
 from prep_assets.proofs.mutations import Change, Mutation
 from prep_assets.proofs.tables import check_pieces, check_positions, check_rows
+from prep_assets.stores.arrays import rounded_up
 from prep_assets.stores.table import POSITIONS, Pieces, Ragged, Role, Table, open_stream, packed_table
 
 # Merged tables: records lost, twice, exchanged, of another origin; one value of a column altered.
@@ -124,13 +125,13 @@ def packed_trials(store: Store) -> list[Trial]:
     checks: dict[str, Judge] = {
         INTEGRITY: lambda changed: check_rows(changed, vocabulary_size=vocabulary.size, pad_id=vocabulary.pad_id),
         MASK: lambda changed: check_pieces(changed, tokens),
-        "mixture": lambda changed: mixture_of(store, "sft_packed", changed.pieces.fields),
+        "mixture": lambda changed: mixture_of(store, "sft_packed", changed.pieces.fields, changed.align),
     }
 
-    def changed(pieces: Mapping[str, Array] = fields, columns: Mapping[str, Array | None] = {}) -> Table:
-        """The table with other pieces or columns."""
+    def changed(pieces: Mapping[str, Array] = fields, columns: Mapping[str, Array | None] = {}, align: int = table.align) -> Table:
+        """The table with other pieces, columns or alignment."""
         flat = {name: each.reshape(-1) for name, each in {**values, **columns}.items() if each is not None and name != POSITIONS}
-        return packed_table("", flat, Pieces(domains, pieces), len(table), table.width)
+        return packed_table("", flat, Pieces(domains, pieces), len(table), table.width, align=align)
 
     def padded(name: str, value: int | None) -> Table:
         """The last piece as padding, with a fault in one column."""
@@ -147,6 +148,12 @@ def packed_trials(store: Store) -> list[Trial]:
             for what, check, wrong in _columns_changed(name, values, vocabulary.size)
         ),
         *((what, check, changed(wrong)) for what, check, wrong in _pieces_changed(fields, len(table))),
+        ("documents said to be aligned by one place more", "mixture", changed(align=table.align + 1)),
+        *([("the alignment lost", "mixture", changed(align=1))] if table.align > 1 else []),
+        *(
+            (what, "mixture", changed(wrong))
+            for what, wrong in _rows_changed(fields, table.width, table.align, store.recipe["packing"].get("balance"))
+        ),
         ("padding trained", INTEGRITY, padded("loss_mask", 1)),
         ("padding of another token", INTEGRITY, padded("tokens", vocabulary.pad_id + 1)),
         *([("padding attended", INTEGRITY, padded("attention_mask", 1))] if "attention_mask" in values else []),
@@ -179,6 +186,29 @@ def _columns_changed(name: str, values: Mapping[str, Array], size: int) -> Itera
         yield "attention shifted by +1 in every row", MASK, np.roll(column, 1, axis=1)
         yield "attention inverted", MASK, 1 - column
         yield "trained tokens not attended", INTEGRITY, column * (values["loss_mask"] == 0)
+
+
+def _rows_changed(fields: Mapping[str, Array], width: int, align: int, ranks: int | None) -> Iterator[tuple[str, dict[str, Array]]]:
+    """Corruptions of what a trainer of several ranks asks of rows."""
+    row, length = fields["row"], fields["length"]
+    rooms, rows = rounded_up(length, align), int(row[-1]) + 1
+    free, used = width - np.bincount(row, rooms, rows), np.bincount(row, length, rows)
+    for piece in np.flatnonzero(np.diff(row, append=rows)):  # the last of each row
+        fits = (used + length[piece] <= width) & (free < rooms[piece]) & (np.arange(rows) != row[piece])
+        if align > 1 and fits.any():
+            target = int(fits.argmax())
+            moved = np.where(np.arange(len(row)) == piece, target, row)
+            order = np.argsort(moved, kind="stable")
+            offset = np.where(np.arange(len(row)) == piece, int(used[target]), fields["row_offset"])
+            yield (
+                "a document without room for its padding",
+                {field: values[order] for field, values in {**fields, "row": moved, "row_offset": offset}.items()},
+            )
+            break
+    if ranks is not None and rows > ranks:
+        exchanged = np.where(row == 0, ranks, np.where(row == ranks, 0, row))
+        order = np.argsort(exchanged, kind="stable")
+        yield "rows of two steps exchanged", {field: values[order] for field, values in {**fields, "row": exchanged}.items()}
 
 
 def _pieces_changed(fields: Mapping[str, Array], rows: int) -> Iterator[tuple[str, str, dict[str, Any]]]:

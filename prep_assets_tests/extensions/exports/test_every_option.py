@@ -10,6 +10,10 @@ from typing import Any, Literal, get_args, get_origin
 
 import numpy as np
 import pytest
+from tokenizers import Tokenizer
+from tokenizers.decoders import Fuse
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Split
 
 from prep_assets.errors import ConfigError
 from prep_assets.extensions.exports.registry import Count, Size, export, exports
@@ -21,11 +25,13 @@ from prep_assets_tests.extensions.exports.test_registry import contents
 from prep_assets_tests.stores.payload import write_table
 
 NEEDED: dict[str, dict[str, Any]] = {
+    "aligned_parquet": {"eos_id": 5},
     "litdata": {"block_size": 5},
     "cerebras": {"max_seq_length": 64},
     "verl": {"data_source": "openai/gsm8k"},
 }
 OTHER: dict[tuple[str, str], list[dict[str, Any]]] = {
+    ("aligned_parquet", "eos_id"): [{"eos_id": 7}],
     ("cerebras", "max_seq_length"): [{"max_seq_length": 70}],
     ("cerebras", "max_num_img"): [{"max_num_img": 3}],
     ("hf_arrow", "pad_id"): [{"pad_id": 7}, {"pad_id": 7, "layout": "llama_factory"}],
@@ -86,7 +92,15 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[Schema, Table]:
     found = {each.schema: each for each in opened}
     chat = [{"role": role, "content": [{"type": "text", "text": "So."}]} for role in ("user", "assistant")]
     lengths = found[TOKENS].lengths.tolist()  # the one token of a document is not trained
-    return found | {TOKENS: replace(found[TOKENS], chats=lambda: (chat if length > 1 else [] for length in lengths))}
+    with_chats = replace(found[TOKENS], chats=lambda: (chat if length > 1 else [] for length in lengths))
+    return found | {TOKENS: with_chats, PACKED: replace(found[PACKED], tokenizer=letters())}
+
+
+def letters() -> Tokenizer:
+    """A tokenizer whose tokens are letters."""
+    tokenizer = Tokenizer(WordLevel({chr(0x4E00 + number): number for number in range(100)}))
+    tokenizer.pre_tokenizer, tokenizer.decoder = Split("", "isolated"), Fuse()
+    return tokenizer
 
 
 def needed(name: str, kind: Schema) -> Iterator[tuple[str, Any]]:

@@ -21,6 +21,7 @@ PLACES = {
     "folder": "out",
     "level": "document",
     "row_len": 64,
+    "align": 4,
     "neat_len": 65,
     "neat_pack": "",
     "file": "x",

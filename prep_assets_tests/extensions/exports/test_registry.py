@@ -17,10 +17,10 @@ from prep_assets.stores.table import Table as StoredTable
 from prep_assets_tests.extensions.exports.conftest import Stream, Table, write_lines, write_stream
 from prep_assets_tests.extensions.exports.readers import reader
 
-OPTIONS: dict[str, dict[str, Any]] = {"litdata": {"block_size": 5}}
+OPTIONS: dict[str, dict[str, Any]] = {"litdata": {"block_size": 5}, "aligned_parquet": {"eos_id": 3}}
 
-OF_TOKENS = [name for name, each in exports().items() if set(each.takes) != {LINES} and not each.chats]
-"""Formats that hold tokens; the others are tried with lines."""
+OF_TOKENS = [name for name, each in exports().items() if set(each.takes) != {LINES} and not each.chats and not each.tokenizer]
+"""Formats that hold tokens; the others are tried with lines, or with a tokenizer."""
 BLOCKWISE = [pytest.param(name, marks=[pytest.mark.readers] * (name == "hf_arrow")) for name in OF_TOKENS]
 
 

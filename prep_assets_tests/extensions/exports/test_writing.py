@@ -92,7 +92,7 @@ BOUNDED = [
     (name, option, value)
     for name, each in exports().items()
     for option in each.options
-    for value in {"pad_id": (-1, 1 << 31), "image_dir": (), "neat": (), "negatives": (-1,)}.get(option, (0, -1))
+    for value in {"pad_id": (-1, 1 << 31), "eos_id": (-1, 1 << 31), "image_dir": (), "neat": (), "negatives": (-1,)}.get(option, (0, -1))
     if isinstance(each.options[option].default, int | None) and option not in ("name", "layout", "data_source", "neat")
 ]
 
