@@ -162,6 +162,10 @@ def prepare(page: str) -> None:
             configure("sft", {"quality": {"steps": {"tool_calls": {"action": "note"}}}})
             configure("eval", {"domains": {"gsm8k": domain("gsm8k.jsonl", "gsm8k", max_items=9)}, "policy": "report"})
             build("sft_leaks")
+        case "docs/topology.md":
+            recipe = (ROOT / "configs" / "recipes" / "topology" / "sft.yaml").read_text("utf-8")
+            Path("configs/sft.yaml").write_text(recipe.replace("../../", ""), "utf-8")
+            shutil.rmtree("data/stores")
         case "docs/reports.md":
             subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", "officer.key"], check=True)
 

@@ -280,14 +280,7 @@ SHOWN: Mapping[str, Mapping[str, Shown]] = {
         "packing.epochs": By({"a": 2.0}),
         "packing.max_items": By({"a": 2}),
         "packing.buckets": By([30], {"packing.strategy": "ffd"}),
-        "packing.align.context_parallel": By(2, {"packing.strategy": "ffd", "packing.row_len": 256}),
-        "packing.align.tensor_parallel": By(
-            8, {"packing.strategy": "ffd", "packing.row_len": 256, "packing.align.sequence_parallel": True}
-        ),
-        "packing.align.sequence_parallel": By(
-            True, {"packing.strategy": "ffd", "packing.row_len": 256, "packing.align.tensor_parallel": 8}
-        ),
-        "packing.align.multiple_of": By(16, {"packing.strategy": "ffd", "packing.row_len": 256}),
+        "packing.align": By({"context_parallel": 2}, {"packing.strategy": "ffd", "packing.row_len": 256}),
         "packing.balance": By(2, {"packing.row_len": 64}),
     },
     "preference": {

@@ -32,12 +32,7 @@ def needs(package: str) -> None:
 
 def bypass(name: str) -> None:
     """A package of which only modules are used: its ``__init__.py`` is not run."""
-    parent = name.rpartition(".")[0]
-    if (
-        name not in sys.modules
-        and (not parent or importlib.util.find_spec(parent))
-        and (found := importlib.util.find_spec(name)) is not None
-    ):
+    if name not in sys.modules and (found := importlib.util.find_spec(name)) is not None:
         package = types.ModuleType(name)
         package.__path__, package.__spec__ = list(found.submodule_search_locations or ()), found
         sys.modules[name] = package
@@ -115,9 +110,9 @@ def verifiers(name: str) -> Any:
 
 def bridge() -> Any:
     """Megatron-Bridge's data sets for SFT. Its ``__init__.py`` imports its models; of its tokenizer, types take the name."""
-    for package in ("megatron.bridge", "megatron.bridge.data", "megatron.bridge.data.datasets"):
-        bypass(package)
-    if "megatron.bridge" in sys.modules:
+    if importlib.util.find_spec("megatron") is not None:
+        for package in ("megatron.bridge", "megatron.bridge.data", "megatron.bridge.data.datasets"):
+            bypass(package)
         tokenizers = "megatron.bridge.training.tokenizers"
         stand_in("megatron.bridge.training", tokenizers, f"{tokenizers}.tokenizer")
     return reader("megatron.bridge.data.datasets.sft")
