@@ -77,6 +77,25 @@ PLANTS: Mapping[str, Change] = {
         "at = bisect_left(self._spaces, length)",
         "at = len(self._spaces) - (self._spaces[-1:] >= [length])",
     ),
+    "places of padding": (
+        "sft topology",
+        "extensions/topology/aligned_parquet",
+        "spread(block.document_lengths, rooms + 1)",
+        "spread(block.document_lengths, rooms)",
+    ),
+    "what an assistant says": (
+        "sft topology",
+        "extensions/topology/megatron_sft",
+        '"assistant" if trained else "user"',
+        '"user" if trained else "assistant"',
+    ),
+    "rows of like work": ("sft topology", "packing/balance", "argsort(-work_of(plan))", "argsort(work_of(plan))"),
+    "room for padding": (
+        "sft topology",
+        "packing/strategies",
+        "_placed(rounded_up(take(longest_first.length, members), align), row_len, strategy)",
+        "_placed(take(longest_first.length, members), row_len, strategy)",
+    ),
     "the side of the split": (
         "sft qwen3",
         "pipeline/examples",

@@ -39,6 +39,7 @@ ROOMS = (
     "extensions/rl/schemas",
     "extensions/rl/verifiers",
     "extensions/token_ids",
+    "extensions/topology",
     "packing",
     "pipeline",
     "samples",

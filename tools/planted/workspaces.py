@@ -214,6 +214,21 @@ def _chats(files: _Files, folder: Path) -> dict[str, tuple[Families, float]]:
             ),
             1,
         ),
+        "sft topology": (
+            _sft(
+                {"chats": plain["chats"], **tools},
+                "qwen3",
+                packing={
+                    "strategy": "bfd",
+                    "row_len": 512,
+                    "overlong": "drop",
+                    "align": {"context_parallel": 2, "tensor_parallel": 4, "sequence_parallel": True},
+                    "balance": 3,
+                },
+                exports={name: {"from": "sft_packed", "to": name} for name in ("aligned_parquet", "megatron_sft")},
+            ),
+            1,
+        ),
         "sft r1": (_sft({**plain, "thoughts": tools["thoughts"]}, "deepseek-r1", tokenizer=control, train_headers=True), 0.5),
         "sft llama2": (_sft({**plain, **said}, "llama2", tokenizer=spaces, reasoning="inline"), 0.5),
         "sft vicuna": (_sft({**plain, **weighted}, "vicuna", tokenizer=spaces, train_on_eos="none"), 0.5),

@@ -14,6 +14,7 @@ multiple of 4 tokens arrives with one less, which no rank can split: what must d
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -124,6 +125,7 @@ def read_aligned_parquet(folder: Path, source: Table, options: Options) -> Reada
     files = sorted((folder / "splits" / options["split"]).glob("shard_*.idx.parquet"))
     require_rows_per_file(files, options["rows_per_file"], 1000)
     table, eos = parquet_table(files), options["eos_id"]
+    _check_metadata(folder, table, source.width)
 
     def row(number: int) -> tuple[Tokens]:
         [columns] = table.slice(number, 1).to_pylist()
@@ -152,3 +154,16 @@ def read_aligned_parquet(folder: Path, source: Table, options: Options) -> Reada
         return (Tokens(np.asarray(ids, np.int64)[at], before[at] != 0, np.asarray(tokens[:-1], np.int64), attended=attended),)
 
     return Readable(len(table), row)
+
+
+def _check_metadata(folder: Path, table: Any, width: int) -> None:
+    """Raises:
+    StoreError: `packed_metadata.json` says something else than the borders of the rows.
+    """
+    borders = table.column("cu_seqlens_padded").combine_chunks()
+    steps = np.diff(np.asarray(borders.flatten()))  # from one row to the next they are negative
+    counts = np.diff(np.asarray(borders.offsets)) - 1
+    expected = {"dataset_max_seqlen": steps.max(), "max_samples_per_bin": counts.max(), "min_packed_seqlen": width, "pack_size": width}
+    said = json.loads((folder / "packed_metadata.json").read_bytes())
+    if said != [expected]:
+        raise StoreError(f"packed_metadata.json says {said}; the rows have {expected}")

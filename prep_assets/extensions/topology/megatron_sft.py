@@ -104,7 +104,8 @@ def _texts(tokenizer: Any, documents: list[Spans], where: str) -> list[str]:
         if again.ids != ids:
             raise ConfigError(
                 f"{where}: tokens {ids[:12]} … are {text[:60]!r} as text, which is tokenized to {again.ids[:12]} …, so the trainer would have others. "
-                "They were cut inside a character or a word, or came as ids. Export to aligned_parquet, which stores ids"
+                "They have a control token typed in a text, were cut inside a word, or came as ids. Export to aligned_parquet, which stores ids; of typed "
+                "control tokens special_in_content: strip or refuse leaves none"
             )
     return texts
 
