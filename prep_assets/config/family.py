@@ -273,6 +273,9 @@ class Align(Model):
     multiple_of: int = Field(default=1, ge=1, le=LONGEST)
     """A further multiple, such as NeMo-RL's make_sequence_length_divisible_by, or that of FP8."""
 
+    def __repr__(self) -> str:
+        return str(self.model_dump())
+
     @property
     def multiple(self) -> int:
         """The least number of places that all of it divides, by the rule of Megatron-Bridge (docs/training/packed-sequences.md)."""
@@ -313,16 +316,6 @@ class Packing(Model):
     def multiple(self) -> int:
         """The places of each document are a multiple of it."""
         return 1 if self.align is None else self.align.multiple
-
-    @model_validator(mode="after")
-    def _rows_that_can_be_split(self) -> Self:
-        if self.row_len % self.multiple:
-            below = self.row_len - self.row_len % self.multiple
-            near = " or ".join(f"{length:,}" for length in (below, below + self.multiple) if length)
-            raise ValueError(
-                f"row_len {self.row_len:,} is no multiple of {self.multiple:,}, which align asks for: ranks could not split a row. Set row_len to {near}"
-            )
-        return self
 
 
 Weights = dict[str, Annotated[float, Field(ge=0, le=MOST)]]
@@ -568,6 +561,7 @@ def faults(family: Any) -> Iterator[str]:
     if family.stores == "masked chats":
         yield from _unknown_roles(family)
         yield from _unknown_domains(family)
+        yield from _rows_that_no_rank_can_split(family)
 
 
 def _faults_of_domain(family: Any, domain: Any) -> Iterator[str]:
@@ -618,6 +612,13 @@ def _unknown_domains(family: Any) -> Iterator[str]:
         for domain in getattr(family.packing, name) or ():
             if domain not in family.domains:
                 yield f"packing.{name}: names {domain!r}, which is not a domain. Domains: {', '.join(family.domains)}"
+
+
+def _rows_that_no_rank_can_split(family: Any) -> Iterator[str]:
+    row_len, multiple = family.packing.row_len, family.packing.multiple
+    if row_len % multiple:
+        near = " or ".join(f"{length:,}" for length in (row_len // multiple * multiple, (row_len // multiple + 1) * multiple) if length)
+        yield f"packing.row_len: {row_len:,} is no multiple of {multiple:,}, which packing.align asks for: ranks could not split a row. Set it to {near}"
 
 
 # The base classes of families: all of them, those whose records may have images, and those that render conversations.

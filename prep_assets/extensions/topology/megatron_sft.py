@@ -1,4 +1,4 @@
-"""Lines of Megatron-LM's `SFTDataset` (``--sft``), which NeMo-RL's `MegatronSFTPackedDataset` reads as well: a packed row each, as messages.
+"""Lines of Megatron-LM's `SFTDataset` (``--sft``): a packed row each, as messages.
 
 The trainer tokenizes the messages, begins a document at each system message, and pads each document to a multiple of twice its ranks of context
 parallelism. With the prompt format ``identity`` messages are put together as they are, and what assistants say is trained. So untrained tokens of a
@@ -34,7 +34,7 @@ PAD = "<unk>"
 @exporter(
     "megatron_sft",
     PACKED,
-    read_by="Megatron-LM, NeMo-RL",
+    read_by="Megatron-LM",
     opens={
         "": (
             "--sft --data-path {folder}/{split}.jsonl --split 100,0,0",

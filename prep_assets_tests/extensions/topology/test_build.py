@@ -172,9 +172,12 @@ def test_a_corruption_is_seen(name: str, built: Workspace, tmp_path: Path) -> No
     [
         (
             {"align": {"context_parallel": 3}},
-            "row_len 512 is no multiple of 6, which align asks for: ranks could not split a row. Set row_len to 510 or 516",
+            r"packing\.row_len: 512 is no multiple of 6, which packing\.align asks for: ranks could not split a row\. Set it to 510 or 516",
         ),
-        ({"align": ALIGN, "strategy": "concat"}, "packing.align: .* has no effect here: 'concat' cuts documents where rows end"),
+        (
+            {"align": ALIGN, "strategy": "concat"},
+            r"packing\.align: \{'context_parallel': 2, .*\} has no effect here: 'concat' cuts documents where rows end",
+        ),
         ({"align": {"context_paralel": 2}}, "did you mean 'context_parallel'|context_paralel"),
         ({"align": {"context_parallel": 0}}, "context_parallel"),
         ({"balance": 1}, "balance"),
