@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import Any
 
@@ -54,7 +54,10 @@ def unshifted_labels(items: Sequence[dict[str, Tensor]]) -> list[Tensor]:
 
 
 def document_lengths(item: dict[str, Tensor]) -> Tensor:
-    """int64[k]: tokens of each document, from ``seq_lengths`` or the zeros of ``position_ids``; without either, one document."""
+    """int64[k]: tokens of each document, with the padding of a row that is laid out for ranks that split it (``cu_seqlens_padded``); from ``seq_lengths`` or
+    the zeros of ``position_ids``; without either, one document."""
+    if "cu_seqlens_padded" in item:
+        return item["cu_seqlens_padded"].diff().long()
     if "seq_lengths" in item:
         return item["seq_lengths"]
     size = len(item["input_ids"])
@@ -64,9 +67,22 @@ def document_lengths(item: dict[str, Tensor]) -> Tensor:
     return torch.cat([starts[starts > 0], torch.tensor([size])]).diff(prepend=torch.zeros(1, dtype=torch.int64))
 
 
-def _used_length(item: dict[str, Tensor]) -> int:
-    """The number of tokens before the padding of a packed row."""
+def tokens_of(item: Mapping[str, Tensor]) -> Tensor:
+    """The inputs of an item without padding between documents."""
+    if "cu_seqlens_padded" not in item:
+        return item["input_ids"]
+    starts = item["cu_seqlens_padded"][:-1].tolist()
+    return torch.cat([item["input_ids"][start : start + size] for start, size in zip(starts, item["seq_lengths"].tolist(), strict=True)])
+
+
+def _token_count(item: dict[str, Tensor]) -> int:
+    """The number of tokens of a row, without padding."""
     return int(item["seq_lengths"].sum()) if "seq_lengths" in item else len(item["input_ids"])
+
+
+def _used_length(item: dict[str, Tensor]) -> int:
+    """The number of places before the padding that no document has."""
+    return len(item["input_ids"]) if "cu_seqlens_padded" in item else _token_count(item)
 
 
 def _attended(item: dict[str, Tensor]) -> Tensor:
@@ -112,7 +128,7 @@ class Pad(Struct, frozen=True):
         batch = {
             "input_ids": padded(inputs, self.pad_id, width=width),
             "labels": padded(labels, IGNORE, width=width),
-            "attention_mask": padded([_attended(item).to(inputs[0].dtype) for item in items], 0, width=width),
+            "attention_mask": padded([_attended(item)[: _token_count(item)].to(inputs[0].dtype) for item in items], 0, width=width),
         }
         if "position_ids" in items[0]:
             batch["position_ids"] = padded([item["position_ids"] for item in items], 0, width=width)
@@ -120,7 +136,8 @@ class Pad(Struct, frozen=True):
 
 
 class PaddingFree(Struct, frozen=True):
-    """Concatenates all documents of a batch, for variable-length kernels (FlashAttention). Padding of packed rows is dropped.
+    """Concatenates all documents of a batch, for variable-length kernels (FlashAttention). Padding of packed rows is dropped, but for that of documents in
+    rows that are laid out for ranks that split them (``packing.align``): there borders count it, and remain what ranks can split.
 
     Items have ``input_ids``, ``labels`` (unshifted) and, if they hold several documents, ``seq_lengths`` or ``position_ids``.
 

@@ -26,7 +26,7 @@ from torch.utils.data import Dataset, default_collate
 from prep_assets.errors import ConfigError
 from prep_assets.extensions.steps.record import Writer
 from prep_assets.extensions.training.blends import BlendDataset
-from prep_assets.extensions.training.collate import document_lengths
+from prep_assets.extensions.training.collate import document_lengths, tokens_of
 from prep_assets.extensions.training.items import ContrastiveDataset, PackedDataset, RowDataset, SequenceDataset
 from prep_assets.extensions.training.opening import OpenStore, local_path, payload_folders
 from prep_assets.extensions.training.sampler import resolve_rank
@@ -181,7 +181,9 @@ class Collate:
 
 
 def _lengths(item: Mapping[str, Any]) -> list[int]:
-    """Tokens of each document of an item; 0 of an item without tokens of its own, such as a pair."""
+    """Places of each document of an item; 0 of an item without tokens of its own, such as a pair."""
+    if "cu_seqlens_padded" in item:
+        return [int(size) for size in document_lengths(dict(item))]
     if "seq_lengths" in item:
         return [int(size) for size in item["seq_lengths"]]
     if isinstance(item.get("position_ids"), Tensor):
@@ -284,4 +286,5 @@ def _is_row(table: Table, number: int, item: Any) -> bool:
         return all(given.startswith(said) if isinstance(given, str) and isinstance(said, str) else said == given for said, given in texts)
     sequences = [(f"{name}_ids", ids.tolist()) for name, ids, _ in table.sequences(number)]
     named = [("input_ids", ids) for _, ids in sequences] if len(sequences) == 1 else sequences
-    return all([int(token) for token in item[key]][: len(ids)] == ids for key, ids in named if key in item)
+    given = {**item, "input_ids": tokens_of(item)} if "cu_seqlens_padded" in item else item
+    return all([int(token) for token in given[key]][: len(ids)] == ids for key, ids in named if key in given)

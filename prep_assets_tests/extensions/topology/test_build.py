@@ -19,7 +19,7 @@ from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.manifest import Manifest
 from prep_assets.stores.table import open_table
 from prep_assets.stores.version_folders import Published
-from prep_assets.training import PackedDataset
+from prep_assets.training import ROWS, PackedDataset, PaddingFree, RowRecord
 from prep_assets_tests.extensions.topology.reading import item
 from prep_assets_tests.graph.exported import build_export
 from prep_assets_tests.graph.workspaces import SHIPPED, build, copy_of, domain, failing, out_of_date, resealed, workspace_in
@@ -103,6 +103,16 @@ def test_exports_are_what_the_data_set_gives(built: Workspace) -> None:
         # the trainer pads documents to 2 × CP = 8 places, which is what align asks for here
         assert read["cu_seqlens"] == row["cu_seqlens_padded"].tolist()
         assert sum(read["loss_mask"]) == int((row["labels"] != -100).sum())
+
+
+def test_a_record_of_a_run_has_its_documents(built: Workspace, tmp_path: Path) -> None:
+    """A record looks whether items are rows of the store, and takes the loss of a document from its places."""
+    data = PackedDataset(published(built).directory, "sft_packed")
+    record = RowRecord(tmp_path / "run", data)
+    batch = record.collate(PaddingFree())([record.numbered[at] for at in (0, 1)])
+    rooms = [room for at in (0, 1) for room in data[at]["cu_seqlens_padded"].diff().tolist()]
+    assert [size for *_, size in batch[ROWS].tolist()] == rooms
+    assert batch["input_ids"].shape[1] == sum(rooms) == 1024
 
 
 # -- Corruptions ------------------------------------------------------------------------------------------------------------------------

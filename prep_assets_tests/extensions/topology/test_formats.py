@@ -12,14 +12,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 from tokenizers import Tokenizer
 
 from prep_assets import export
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.extensions.exports.compared import compare
 from prep_assets.extensions.exports.registry import opening
+from prep_assets.extensions.training.collate import tokens_of
 from prep_assets.stores.table import Table, open_table
-from prep_assets.training import PackedDataset
+from prep_assets.training import PackedDataset, Pad, PaddingFree
 from prep_assets_tests.extensions.topology.conftest import ALIGN, ROW_LEN, Aligned, rooms_of
 from prep_assets_tests.extensions.topology.reading import item
 from prep_assets_tests.graph.workspaces import TOKENIZER
@@ -251,3 +253,22 @@ def test_the_token_of_padding_must_not_be_trained(tmp_path: Path) -> None:
 def test_it_needs_the_tokenizer(aligned: Aligned, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"texts are made with the family's tokenizer\. Use prep-assets export"):
         export(aligned.folder, "megatron_sft", tmp_path / "out")
+
+
+# -- Collators and records of runs ------------------------------------------------------------------------------------------------------
+
+
+def test_collators_keep_the_padding_of_documents(aligned: Aligned) -> None:
+    items = list(PackedDataset(aligned.folder))
+    batch = PaddingFree()(items)
+    assert batch["cu_seqlens"].diff().tolist() == [room for row in aligned.rows for room in rooms_of(row)]
+    assert torch.equal(batch["input_ids"][0], torch.cat([found["input_ids"] for found in items]))
+    assert torch.equal(batch["labels"][0], torch.cat([found["labels"] for found in items]))
+    assert "attention_mask" not in batch
+    alone = [found for found in items if len(found["seq_lengths"]) == 1]
+    assert Pad()(alone)["attention_mask"].sum(1).tolist() == [int(found["seq_lengths"][0]) for found in alone]
+
+
+def test_tokens_of_an_item_are_those_of_the_row(aligned: Aligned) -> None:
+    for row, found in zip(aligned.rows, PackedDataset(aligned.folder), strict=True):
+        assert tokens_of(found).tolist() == [token for tokens, _ in row for token in tokens]
