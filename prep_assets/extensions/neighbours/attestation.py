@@ -73,6 +73,7 @@ def attest(workspace: Workspace, asset: str, partition: str = "", *, key: str = 
         "lineage": [{**_identity(store.manifest), "version": store.version} for _, stores in chain for store in stores],
     }
     content["eu_summary"] = _eu_summary(content, family)
+    content["california_summary"] = _california_summary(content, family)
     sha256 = digest(content)
     return {"attestation": content, "sha256": sha256, "signature": signature_of(sha256, key)}
 
@@ -332,7 +333,7 @@ _SIZES = {10**9: "less than 1 billion tokens", 10**13 + 1: "1 billion to 10 tril
 
 def _eu_summary(content: Mapping[str, Any], family: Family) -> list[dict[str, Any]]:
     opt_outs, quality, images = content["opt_outs"], content["quality"], bool(getattr(family, "image_token", None))
-    tokens, sums = content["store"]["counts"].get("tokens"), any(each["store"].startswith("arithmetic_") for each in content["lineage"])
+    tokens, sums = content["store"]["counts"].get("tokens"), _has_sums(content)
     size = "" if tokens is None else next((said for least, said in _SIZES.items() if tokens < least), "more than 10 trillion tokens")
     data_sets = {each["domain"]: f"licence {each['licence']}; {', '.join(each['addresses'])}" for each in content["sources"]}
     dropped = quality if isinstance(quality, str) else f"{sum(each['dropped'] for each in quality):,}"
@@ -348,6 +349,59 @@ def _eu_summary(content: Mapping[str, Any], family: Family) -> list[dict[str, An
     return [
         {"section": section, "fields": {field: stated.get(field, TO_STATE) for field in fields}} for section, fields in _EU_TEMPLATE.items()
     ]
+
+
+# What California's Civil Code 3111 (a), of AB 2013, asks of who makes a generative system or changes it substantially: twelve points on the data sets it was
+# trained, tuned, tested or validated with.
+
+_CALIFORNIA: Mapping[str, tuple[str, str]] = {
+    "(1) Sources or owners of the data sets": ("sources", "owners"),
+    "(2) How the data sets further the intended purpose": ("", "purpose"),
+    "(3) Number of data points, in ranges if so wished": ("points", ""),
+    "(4) Types of data points: of labels, or general characteristics": ("types", "general characteristics of what is unlabelled"),
+    "(5) Data under copyright, trademark or patent, or all in the public domain": ("licences", "which of these"),
+    "(6) Data sets purchased or licensed": ("licences", "whether they were purchased or licensed"),
+    "(7) Personal information, as defined in 1798.140 (v)": ("private", "whether there is any"),
+    "(8) Aggregate consumer information, as defined in 1798.140 (b)": ("", "whether there is any"),
+    "(9) Cleaning, processing or other modification, and its purpose": ("cleaning", "purpose"),
+    "(10) Period in which the data was collected, and whether that goes on": ("", "period"),
+    "(11) Dates on which the data sets were first used in development": ("", "dates"),
+    "(12) Synthetic data generation, and what for": ("synthetic", "models that generated data, and what for"),
+}
+"""Point → which facts answer it, and what the developer has to state."""
+
+
+def _california_summary(content: Mapping[str, Any], family: Family) -> list[dict[str, Any]]:
+    counts, quality, sources = content["store"]["counts"], content["quality"], content["sources"]
+    files = [file for each in sources for file in each["files"]]
+    dropped = quality if isinstance(quality, str) else f"{sum(each['dropped'] for each in quality):,} examples dropped"
+    refused = f"{sum(content['refused'].values()):,} records refused" if content["refused"] else "no record refused"
+    facts: dict[str, Any] = {
+        "": "",
+        "sources": {each["domain"]: each["addresses"] for each in sources} or "none",
+        "points": {
+            "records in source files": sum(file["records"] for file in files if not file["held_out"]),
+            "records in held-out files": sum(file["records"] for file in files if file["held_out"]),
+            **{f"in this store, {name.replace('_', ' ')}": count for name, count in counts.items() if count},
+        },
+        "types": content["store"]["what"],
+        "licences": {each["domain"]: each["licence"] for each in sources} or "none",
+        "private": content["private_data"] or "none",
+        "cleaning": {"records": refused, "quality steps": dropped, "private data replaced in": _redacted(content) or "no domain"},
+        "synthetic": f"sums that prep-assets makes, by no model: {family.model_dump()['arithmetic']['n']:,}" if _has_sums(content) else "",
+    }
+    return [
+        {"point": point, "known": facts[known] or "nothing", "to state": {left: TO_STATE} if left else "nothing"}
+        for point, (known, left) in _CALIFORNIA.items()
+    ]
+
+
+def _redacted(content: Mapping[str, Any]) -> list[str]:
+    return [domain for domain, each in content["private_data"].items() if each["replaced"] != NOT_LOOKED_FOR]
+
+
+def _has_sums(content: Mapping[str, Any]) -> bool:
+    return any(each["store"].startswith("arithmetic_") for each in content["lineage"])
 
 
 def attestation_page(document: Mapping[str, Any], signer: str) -> str:

@@ -187,6 +187,26 @@ def test_what_was_not_looked_for_and_what_nobody_said(built: Workspace) -> None:
     assert attest(built, "sft_export_hub")["attestation"]["sources"] == said["sources"]
 
 
+def test_the_twelve_points_of_california_have_what_is_known_and_blanks(watched: Workspace, built: Workspace) -> None:
+    said = attest(watched, "sft_packed")["attestation"]
+    points = {int(re.match(r"\((\d+)\)", each["point"])[1]): each for each in said["california_summary"]}  # type: ignore[index]
+    assert sorted(points) == [*range(1, 13)]
+    counts = manifest_of(watched, "sft_packed")["counts"]
+    dolly = len((SAMPLES / "dolly.jsonl").read_text("utf-8").splitlines())
+    assert points[3]["known"]["records in source files"] == len(ROWS) + dolly
+    assert points[3]["known"]["in this store, tokens"] == counts["tokens"]
+    assert points[5]["known"] == points[6]["known"] == {"own": "mit", "dolly": NOT_SAID}
+    assert points[7]["known"] == said["private_data"]
+    assert points[9]["known"]["private data replaced in"] == ["own"]
+    assert points[9]["known"]["records"] == f"{sum(said['refused'].values()):,} records refused"
+    # what nobody but the developer knows is a blank, and only that
+    assert [number for number, each in points.items() if each["known"] == "nothing"] == [2, 8, 10, 11, 12]
+    assert {number for number, each in points.items() if each["to state"] == "nothing"} == {3}
+    assert all([*each["to state"].values()] == [TO_STATE] for number, each in points.items() if number != 3)
+    sums = attest(built, "rl_prompts")["attestation"]["california_summary"][11]["known"]
+    assert sums == "nothing" or sums.startswith("sums that prep-assets makes, by no model: ")
+
+
 def test_benchmarks_of_decontaminate(ours: Workspace) -> None:
     (ours.configs / "bench.json").write_text(json.dumps([{"text": ROWS[15]["completion"]}]), "utf-8")
     path = ours.configs / "sft.yaml"
@@ -244,12 +264,14 @@ def test_a_page_of_the_same(watched: Workspace, keys: tuple[str, str]) -> None:
         *said["refused"],
         *said["trained"],
         *(each["section"] for each in said["eu_summary"]),
+        *(each["point"] for each in said["california_summary"]),
         *(each["manifest_hash"] for each in said["lineage"]),
         document["sha256"],
         signed_by(document["signature"]),
     ]
     assert [each for each in wanted if each not in page] == []
-    assert page.count(TO_STATE) == sum(value == TO_STATE for each in said["eu_summary"] for value in each["fields"].values())
+    blanks = sum(value == TO_STATE for each in said["eu_summary"] for value in each["fields"].values())
+    assert page.count(TO_STATE) == blanks + sum(each["to state"] != "nothing" for each in said["california_summary"])
 
 
 def test_a_record_writes_no_html(ours: Workspace) -> None:
