@@ -32,7 +32,7 @@ COMMANDS: dict[str, list[str]] = {
     "sniff": [str(SAMPLES / "chats.jsonl")],
     "certify": ["chatml", "--tokenizer", TOKENIZER],
 }
-NEEDS_MORE = {"diff": "two versions", "forget": "a record that may go", "leaks": "an eval.yaml"}
+NEEDS_MORE = {"diff": "two versions", "forget": "a record that may go", "leaks": "an eval.yaml", "step": "the record of a run"}
 """Commands whose own tests read their JSON, as they need another workspace."""
 
 
