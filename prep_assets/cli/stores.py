@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 
 from rich.console import Console
 from rich.progress import TaskProgressColumn
@@ -106,12 +106,14 @@ def configured(workspace: Workspace, faults: list[str] | None = None) -> list[As
     return assets
 
 
-def first_rows(files: Sequence[SourceFile], count: int) -> tuple[list[tuple[str, dict[str, Any]]], list[str]]:
+def first_rows(
+    files: Sequence[SourceFile], count: int, txt: Literal["line", "file"] = "line"
+) -> tuple[list[tuple[str, dict[str, Any]]], list[str]]:
     """(id, payload) of the first readable rows, and the faults of unreadable rows among them."""
     rows: list[tuple[str, dict[str, Any]]] = []
     unreadable: list[str] = []
     for index, file in enumerate(files):
-        for block in read_blocks(file, index, block_bytes=1 << 20):
+        for block in read_blocks(file, index, block_bytes=1 << 20, txt=txt):
             rows += [(record_id(file, record.row), dict(record.payload)) for record in block.records[: count - len(rows)]]
             unreadable += [f"{record_id(file, row.row)} {row.reason}: {row.detail}" for row in block.unreadable]
             if len(rows) >= count:

@@ -79,7 +79,7 @@ class Domain(OfDomain):
     format: str | None = None
     """File format, if not that of the suffix."""
     txt: Literal["line", "file"] = "line"
-    """What one document of a .txt file is."""
+    """What one record of a .txt or .jsonl file is. A whole .jsonl file has the column lines, the objects of its lines."""
     domain_key: str | None = None
     """Field with the domain of a row."""
     domain_value: str | None = None

@@ -193,6 +193,27 @@ def _are_flat(text: bytes, rows: Sequence[Mapping[str, Any]]) -> bool:
     return len(quotes) - escaped == 2 * (sum(map(len, rows)) + kinds[str])
 
 
+def read_jsonl_file(stream: Stream, index: int, max_record_bytes: int) -> Iterator[Block]:
+    """Read one payload `{"lines": [object, …]}`, row 0, of a whole JSON lines file; no row if it is only white space. A line that is no object rejects it."""
+    for block in read_text_file(stream, index, max_record_bytes):
+        records, unreadable = [], [*block.unreadable]
+        for record in block.records:
+            whole = record.payload["text"].encode()
+            texts = [(number, line) for number, line in enumerate(whole.split(b"\n")) if line and not line.isspace()]
+            lines = [_decode_object(line, index, number, max_record_bytes) for number, line in texts]
+            wrong = [line for line in lines if isinstance(line, Unreadable)]
+            rows = [Record(index, number, line) for (number, _), line in zip(texts, lines, strict=True) if isinstance(line, dict)]
+            if not wrong:
+                drop_unfit(index, rows, [line for _, line in texts], wrong)
+            if wrong:
+                unreadable.append(
+                    reject_row(index, 0, wrong[0].reason, f"line {wrong[0].row + 1} of {texts[-1][0] + 1}: {wrong[0].detail}", whole)
+                )
+            else:
+                records.append(Record(index, 0, {"lines": [row.payload for row in rows]}))
+        yield Block(records, unreadable, block.bytes_read)
+
+
 # JSON: a list of objects, or one object.
 
 MAX_JSON_BYTES = 1 << 30
@@ -302,7 +323,7 @@ def read_blocks(
         index: position of the file in its domain's file list; it goes into `Record.file`.
         block_bytes: approximate decompressed bytes of a block. It changes neither the rows nor their numbers.
         max_record_bytes: a longer row is rejected as `too_long`; rows of Parquet and Arrow files have no such limit.
-        txt: whether a line or the whole file is a record, for the format `txt`.
+        txt: whether a line or the whole file is a record, for the formats `txt` and `jsonl`.
         part: read only the rows of this part, for formats that can be cut (see `prep_assets.data.tables`).
         watch: called with the decompressed bytes as they are read, except for tables.
 
@@ -320,8 +341,8 @@ def read_blocks(
         blocks = read_parquet(file, index, block_bytes, part)
     elif file.format == "arrow":
         blocks = read_arrow(file, index, block_bytes, part)
-    elif file.format == "txt" and txt == "file":
-        blocks = blocks_of(partial(read_text_file, index=index, max_record_bytes=max_record_bytes), file, part, watch)
+    elif file.format in _WHOLE and txt == "file":
+        blocks = blocks_of(partial(_WHOLE[file.format], index=index, max_record_bytes=max_record_bytes), file, part, watch)
     else:
         extra_options: dict[str, Any] = {"sound": file.sound} if file.format in ("jsonl", "json") else {}
         read = partial(_BY_BLOCK[file.format], index=index, block_bytes=block_bytes, max_record_bytes=max_record_bytes, **extra_options)
@@ -347,3 +368,5 @@ _BY_BLOCK: dict[str, Callable[..., Iterator[Block]]] = {
     "tsv": partial(read_delimited, delimiter="\t"),
     "txt": read_text_lines,
 }
+_WHOLE: dict[str, Callable[..., Iterator[Block]]] = {"jsonl": read_jsonl_file, "txt": read_text_file}
+"""Readers of files that are one record."""

@@ -25,7 +25,7 @@ from prep_assets.stores.version_folders import Published
 
 
 def _declared() -> dict[str, Asset]:
-    """The assets of all families, with the checks that other packages add."""
+    """The assets of all families, with the checks that extensions and other packages add."""
     entries, checks, every = plugins.entries("families"), added_checks(), dict[str, Asset]()
     further = [(entry, asset) for entry in plugins.entries("assets").values() for asset in plugins.part_of(entry, "ASSETS")]
     for _, asset in further:
@@ -44,11 +44,11 @@ def _declared() -> dict[str, Asset]:
 
 
 def _with_checks(asset: Asset, checks: Mapping[Check, str], own: Mapping[str, str]) -> Asset:
-    """An asset with the checks of other packages. `own`: the code of its family, if that is another package's."""
+    """An asset with the checks of extensions and other packages. `own`: the code of its family, if that is another package's."""
     if taken := {check.name for check in checks} & {check.name for check in asset.checks}:
         raise ConfigError(f"{asset.name} has a check {min(taken)!r} already; {', '.join(sorted({*checks.values()}))} cannot add another")
-    added = {**own, **{check.name: str(added_code(module)) for check, module in checks.items()}}
-    return replace(asset, checks=(*asset.checks, *checks), added=added) if added else asset
+    added = {**own, **{check.name: code for check, module in checks.items() if (code := added_code(module))}}
+    return replace(asset, checks=(*asset.checks, *checks), added=added) if added or checks else asset
 
 
 EVERY: Mapping[str, Asset] = _declared()

@@ -97,11 +97,11 @@ def _write(target: Target, quarantine: Quarantine) -> Draft:
 
 def _check_txt(name: str, domain: Domain, formats: Set[str]) -> None:
     """Raises:
-    ConfigError: `txt` is set, and the domain has no text files.
+    ConfigError: `txt` is set, and the domain has no files of lines.
     """
-    if domain.txt != "line" and "txt" not in formats:
+    if domain.txt != "line" and formats.isdisjoint(tables.LINES):
         raise ConfigError(
-            f"domains.{name}.txt: {domain.txt!r} has no effect here: the files are {', '.join(sorted(formats))}. Leave it out, or set format: txt"
+            f"domains.{name}.txt: {domain.txt!r} has no effect here: the files are {', '.join(sorted(formats))}. Leave it out, or set format: txt or jsonl"
         )
 
 

@@ -204,8 +204,8 @@ class Build(Struct, frozen=True):
         if self.asset.stage == "raw" or (isinstance(self.asset.source, FromRows) and counts.get("refused")):
             raw = f"{self.asset.family}_raw"
             sources = load_json(payload / SOURCES, Guards()) if self.asset.stage else read_sources(workspace.built(raw, self.partition))
-            shared = domain_of(workspace.family(FAMILIES[self.asset.family]), self.partition).domain_key is not None
-            require_a_row_of_each(sources, counts["refused"], refused, shared=shared)
+            domain = domain_of(workspace.family(FAMILIES[self.asset.family]), self.partition)
+            require_a_row_of_each(sources, counts["refused"], refused, shared=domain.domain_key is not None, whole=domain.txt == "file")
         return replace(draft, counts=counts, checks=self.asset.promises)
 
 
@@ -243,13 +243,16 @@ def many_refused(counts: Mapping[str, Any]) -> str:
     return f"{refused:,} of {read:,} records ({refused / read:.0%}) are refused: {listed}"
 
 
-def require_a_row_of_each(sources: Mapping[str, Any], refused: Mapping[str, int], quarantine: Path, *, shared: bool) -> None:
+def require_a_row_of_each(
+    sources: Mapping[str, Any], refused: Mapping[str, int], quarantine: Path, *, shared: bool, whole: bool = False
+) -> None:
     """Raise for a file of which every row was rejected, unless the configuration asked for it, or it is one record alone.
 
     Args:
         sources: the content of the raw store.
         refused: records by reason.
         shared: whether other domains read rows of the same files. Rows that cannot be read belong to all of them.
+        whole: whether each file is one record, so that one that is cut is a record that cannot be read.
 
     Raises:
         SourceError: names the file, the reasons and, if its rows show it, what the file is.
@@ -268,7 +271,7 @@ def require_a_row_of_each(sources: Mapping[str, Any], refused: Mapping[str, int]
     for name, counted in reasons.items():
         found = of_row(first[name].payload, rows[name]) if first[name].stage == "records" else None
         by_reading = first[name].stage == "records"
-        if left[name] or (shared and by_reading and not found) or (counted.total() == 1 and not by_reading):
+        if left[name] or (shared and by_reading and not found) or (counted.total() == 1 and (whole or not by_reading)):
             continue
         listed = ", ".join(f"{reason} {count:,}" for reason, count in counted.most_common())
         what, remedy = found or (f"the first one, {first[name].id}: {first[name].detail}", "Correct the file, or leave it out")

@@ -214,7 +214,7 @@ def read_rows(
     Args:
         format: ``jsonl``, ``json``, ``csv``, ``tsv``, ``txt``, ``parquet`` or ``arrow``.
         compression: ``gzip``, ``bz2``, ``xz``, ``zstd`` or `None`.
-        whole_file: a text file is one row.
+        whole_file: a file of text or of JSON lines is one row.
         between: which rows; lines begin at the position of the stream.
         at_once: rows of a table that fit into memory.
 
@@ -226,7 +226,7 @@ def read_rows(
         return _tables(stream, format, between, min(at_once, ROWS))
     opened = decompressed(stream, compression)
     if format == "jsonl":
-        return _json_lines(opened, between)
+        return _json_file(opened) if whole_file else _json_lines(opened, between)
     if format == "json":
         return _json_list(opened)
     if format in ("csv", "tsv"):
@@ -331,6 +331,15 @@ def _lines(stream: IO[bytes], between: Between) -> Iterator[tuple[int, bytes | N
 def _json_lines(stream: IO[bytes], between: Between) -> Rows:
     for number, line in _lines(stream, between):
         yield number, None if line is None else object_of(line)
+
+
+def _json_file(stream: IO[bytes]) -> Rows:
+    data = stream.read(LINE_BYTES + 4).removeprefix(b"\xef\xbb\xbf")
+    if len(data) > LINE_BYTES:
+        yield 0, None
+    elif data.strip():
+        objects = [object_of(line) for line in data.split(b"\n") if line.strip()]
+        yield 0, None if None in objects or b"\0" in data else {"lines": objects}
 
 
 def _json_list(stream: IO[bytes]) -> Rows:
