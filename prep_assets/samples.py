@@ -231,6 +231,7 @@ class Sampled(Struct, frozen=True, gc=False):
         logprobs: the log-probability of each token of each response; `None` if the source has none.
         masks: 1 for each token that the model sampled, 0 for one that its environment wrote; `None` if all were sampled.
         runs: of each response, the number of its run, and of its first call in it; empty if each response is a run.
+        whole: whether the turns must say all that the ids do, beside what the chat template writes.
     """
 
     responses: tuple[tuple[int, ...], ...]
@@ -238,6 +239,7 @@ class Sampled(Struct, frozen=True, gc=False):
     logprobs: tuple[tuple[float, ...], ...] | None = None
     masks: tuple[tuple[int, ...], ...] | None = None
     runs: tuple[tuple[int, int], ...] = ()
+    whole: bool = False
 
 
 class Group(Struct, frozen=True, gc=False):

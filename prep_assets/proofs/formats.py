@@ -16,6 +16,7 @@ What JSON Schema cannot say stands there as well:
 
 - ``x-columns``: the columns with texts in the order in which these stand in a record, see `source_rows.columns_of`
 - ``x-tokens``: the rule that reads ids and weights of a row of token ids
+- ``x-runs``: the rule that reads the calls of a model in a row of agents' runs
 - ``x-writes``: what its schema writes between or around texts
 - ``x-beyond``: reasons for rejecting a row that the definition accepts → the rule that derives it again, null where none does; before them names of such lists
   in `common.json`. ``x-open``: it is of the outermost objects only, and any reason without a rule is beyond it

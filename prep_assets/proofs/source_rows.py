@@ -265,8 +265,8 @@ class Walk:
         """Everything that the row says."""
         reading, row = self.reading, self.row
         for role, names, rule in reading.columns:
-            if "." in names and rule in ("", "sections", "request"):  # the whole row
-                self.seen.update(row if role == "skip" or rule == "sections" else ())
+            if "." in names:  # the whole row
+                self.seen.update(() if role != "skip" and rule in ("", "request") else row)
                 if rule:
                     rule_named(rule)(self, row, role, "")
                 continue

@@ -28,7 +28,7 @@ def _chat(row: Row, messages: Iterator[Message], where: str, system: str, tools:
     return changed(chat_sample(row, turns, None), tools=tools_at({"tools": tools}, "tools"))
 
 
-def _result(call: str, content: object) -> Message:
+def result_of(call: str, content: object) -> Message:
     return {"role": "tool", "tool_call_id": call, "content": content}
 
 
@@ -69,7 +69,7 @@ def anthropic(*, request_key: str | None = None, response_key: str | None = None
         if not isinstance(system, str):
             system = "".join(text_of(block, "text", place) for place, block in objects(system, "system"))
         tools = [_as_function(*placed, "input_schema", "custom") for placed in objects(request.get("tools") or [], "tools")]
-        return _chat(row, (turned for place, message in listed for turned in _of_blocks(message, place)), "messages", system, tools)
+        return _chat(row, (turned for place, message in listed for turned in of_blocks(message, place)), "messages", system, tools)
 
     return convert
 
@@ -85,7 +85,7 @@ def _as_function(where: str, tool: Row, schema_key: str, kind: str) -> Message:
     }
 
 
-def _of_blocks(message: Row, where: str) -> Iterator[Message]:
+def of_blocks(message: Row, where: str) -> Iterator[Message]:
     """A message, with each result of a tool as a message of its own."""
     content, role = value_at(message, "content", where), text_of(message, "role", where)
     if isinstance(content, str) or not content:
@@ -96,7 +96,7 @@ def _of_blocks(message: Row, where: str) -> Iterator[Message]:
         if is_result and role != USER:
             raise Refused("role_content", f"{where} is a {role} message, which cannot have results of tools")
         if is_result:
-            yield from (_result(text_of(block, "tool_use_id", place), block.get("content") or "") for place, block in blocks)
+            yield from (result_of(text_of(block, "tool_use_id", place), block.get("content") or "") for place, block in blocks)
             continue
         for _, block in blocks:
             block.get("signature")  # by which Anthropic knows its own reasoning
@@ -133,12 +133,12 @@ def openai_responses(*, request_key: str | None = None, response_key: str | None
         items: list[Placed] = [("input", {"role": USER, "content": asked})] if isinstance(asked, str) else [*objects(asked, "input")]
         items += [] if response_key is None else objects(value_at(_part_of(row, response_key), "output"), "output")
         tools = [_as_function(*placed, "parameters", "function") for placed in objects(request.get("tools") or [], "tools")]
-        return _chat(row, _of_items(items), "input", text_of(request, "instructions", required=False), tools)
+        return _chat(row, of_items(items), "input", text_of(request, "instructions", required=False), tools)
 
     return convert
 
 
-def _of_items(items: Sequence[Placed]) -> Iterator[Message]:
+def of_items(items: Sequence[Placed]) -> Iterator[Message]:
     for of_model, run in groupby(items, lambda item: item[1].get("role") == "assistant" or item[1].get("type") in _OF_MODELS):
         if of_model:
             yield {"role": "assistant", "content": [part for item in run for part in _parts(*item)]}
@@ -148,7 +148,7 @@ def _of_items(items: Sequence[Placed]) -> Iterator[Message]:
             if kind not in _ITEMS:
                 raise Refused("unknown_part", f"{place} has type {kind!r}{nearest(kind, _ITEMS)}; known: {', '.join(_ITEMS)}")
             item.get("status")
-            yield item if kind == "message" else _result(text_of(item, "call_id", place), value_at(item, "output", place))
+            yield item if kind == "message" else result_of(text_of(item, "call_id", place), value_at(item, "output", place))
 
 
 def _parts(where: str, item: Row) -> Iterator[Message]:

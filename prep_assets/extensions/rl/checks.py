@@ -43,8 +43,6 @@ from prep_assets.extensions.rl.proofs.groups import (
     Runs,
     Scores,
     Stepwise,
-    calls_of_steps,
-    calls_of_trace,
     check_rewards,
     check_runs,
     check_sampled,
@@ -56,6 +54,7 @@ from prep_assets.pipeline.examples import converter
 from prep_assets.pipeline.sources import domain_of
 from prep_assets.proofs.chat_blocks import PlainDerivation, answers_derivation
 from prep_assets.proofs.derive import MaskOptions
+from prep_assets.proofs.formats import definition_of, rule_named
 from prep_assets.proofs.mask import UNWEIGHED, Conversation, IdentityProof, Left, MaskProof
 from prep_assets.proofs.second_reading import group_again, read_again, shown_by
 from prep_assets.proofs.tables import check_rows
@@ -221,7 +220,7 @@ class StoredGroup(Struct, frozen=True):
         if OF_RUNS[0] not in self.stored.columns:
             return
         domain, rows = domain_source(self.store).domain, list[RunRow]()
-        calls_of = calls_of_trace if domain.schema_name == "verifiers_trace" else calls_of_steps
+        calls_of = rule_named(definition_of(domain.schema_name)["x-runs"])
         numbers = (self.stored.record(self.number, name).tolist() for name in OF_RUNS)
         stored = self.stored.columns[LOGPROBS].arrays(self.number) if LOGPROBS in self.stored.columns else repeat(np.zeros(0))
         for (ids, mask), own, run, turn in zip(self.conversations(), stored, *numbers, strict=False):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -27,7 +29,7 @@ from prep_assets.pipeline.rendering import Proven
 from prep_assets.pipeline.sources import inline_reasoning
 from prep_assets.pipeline.tokens import add
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.samples import ASSISTANT, COMPLETION, TEXT, USER, Group, Region, Sample, Turn, changed
+from prep_assets.samples import ASSISTANT, COMPLETION, TEXT, THINKING, USER, Group, Region, Sample, Turn, changed
 from prep_assets.schemas.registry import schema_named, schemas
 from prep_assets.stores.groups import LOGPROBS, OF_RUNS, STEP_ENDS, STEP_REWARDS, TEST, splits
 from prep_assets.stores.published import Draft
@@ -131,6 +133,56 @@ def _check_text(decoded: str, turns: Sequence[Turn], number: int) -> None:
 
 def _is_answer(turn: Turn) -> bool:
     return turn.role == ASSISTANT and any(region.loss_weight != 0 for region in turn.regions)
+
+
+_TAG = re.compile("</?[a-z_]+>")
+
+
+def require_whole(group: Group, renders: Iterable[str], vocabulary: Vocabulary) -> None:
+    """Compare what a model was given with what the turns of a group say: the one must hold each text of the others, and no words but these and the template's.
+
+    Args:
+        renders: of the conversation of each response, what the template writes.
+
+    Raises:
+        Refused: ``ids_differ_from_text``, for a text that is not in the ids; ``lossy_trace``, for words of the ids that no turn says.
+    """
+    sampled = group.sampled
+    assert sampled is not None and sampled.masks is not None and sampled.prompt is not None
+    for number, (ids, mask, turns, text) in enumerate(zip(sampled.responses, sampled.masks, group.responses, renders, strict=True)):
+        said, marks = [*group.prompt, *turns], np.array([0] * len(sampled.prompt) + [*mask])
+        given = " ".join(
+            vocabulary.decode(part) for part in np.split(np.array([*sampled.prompt, *ids]), np.flatnonzero(np.diff(marks)) + 1)[::2]
+        )
+        told = [turn for turn in said if not _is_answer(turn)]
+        # a later row of a run, as of a sub-agent, may begin with another prompt than its group
+        free = len(group.prompt) if sampled.runs and sampled.runs[number][1] else 0
+        left = Counter(_words_beside(given, told, vocabulary, f"response {number}", free))
+        left -= Counter(_words_beside(text, said, vocabulary))
+        if lost := [word for word in left if not _TAG.fullmatch(word)]:
+            detail = (
+                f"response {number}: its model was given {' '.join(lost)[:80]!r}, which no message says and the template does not write"
+            )
+            raise Refused("lossy_trace", detail, stage="tokenize")
+
+
+def _words_beside(text: str, turns: Sequence[Turn], vocabulary: Vocabulary, where: str = "", free: int = 0) -> list[str]:
+    """The words of a text without control tokens and the texts of turns, which stand in it in their order. With `where`, one that does not is rejected, but for
+    answers and the first `free` turns."""
+    for control in vocabulary.control:
+        text = text.replace(control, " ")
+    at, beside = 0, list[str]()
+    for number, turn in enumerate(turns):
+        for words in (region.text.strip() for region in turn.regions if region.kind in (TEXT, THINKING)):
+            start = text.find(words, at)
+            if start >= 0:
+                beside.append(text[at:start])
+                at = start + len(words)
+            elif where and turn.role != ASSISTANT and number >= free:
+                raise Refused(
+                    "ids_differ_from_text", f"{where}: its model was not given {words[:80]!r} of the {turn.role}", stage="tokenize"
+                )
+    return " ".join([*beside, text[at:]]).split()
 
 
 def _check_turns(ids: npt.NDArray[Any], mask: npt.NDArray[np.uint8], turns: Sequence[Turn], vocabulary: Vocabulary, number: int) -> None:
@@ -372,6 +424,9 @@ class Tokenize:
             if group.sampled is not None and group.sampled.masks is None:
                 reject_masked(group)
             samples = conversations(group) if group.sampled is None else ()
+            if group.sampled is not None and group.sampled.whole:
+                shown = (render(sample, self._template).text for sample in conversations(group))
+                require_whole(group, shown, self.whole.vocabulary)
             if group.steps and group.sampled is None:
                 require_steps(group)
                 samples = tuple(map(with_steps, samples, group.steps))

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
+from prep_assets.extensions.rl.proofs.groups import calls_of_steps as calls_of_steps
+from prep_assets.extensions.rl.proofs.groups import calls_of_trace as calls_of_trace
 from prep_assets.proofs.formats import Format
 from prep_assets.proofs.row_rules import rewards_of, under
 from prep_assets.proofs.source_rows import Walk
