@@ -307,7 +307,7 @@ class Table:
         pieces: what each record of an index is made of.
         width: places of each record, if all have equally many; 0 otherwise.
         align: of an index: its rows have room for each piece with its length rounded up to a multiple of it.
-        chats: gives the messages of each record, read from the sources again, for an export that asks for them.
+        chats: gives the messages of each record, read from the sources again, for an export that asks for them, or an object that holds them.
         tokenizer: of the ids, a `tokenizers.Tokenizer`, for an export that asks for it.
     """
 
@@ -322,7 +322,7 @@ class Table:
     pieces: Pieces | None = None
     width: int = 0
     align: int = 1
-    chats: Callable[[], Iterator[Sequence[Mapping[str, Any]]]] | None = None
+    chats: Callable[[], Iterator[Any]] | None = None
     tokenizer: Any = None
 
     def __len__(self) -> int:

@@ -13,6 +13,7 @@ from prep_assets.config.family import Domain
 from prep_assets.errors import Refused
 from prep_assets.schemas.reader import apply
 from prep_assets.schemas.registry import convert_with, schemas
+from prep_assets_tests.corpus.sessions import SESSIONS, claude, trajectory
 from prep_assets_tests.graph.workspaces import build, jsonl, minimal, workspace_in
 
 
@@ -292,10 +293,16 @@ def test_a_field_that_decides_is_never_offered_to_be_ignored(run: Any, tmp_path:
     assert "no schema reads system_note, messages.train_hint, which decides what is trained or asked" in shown
 
 
-def test_forms_that_no_schema_reads_are_named(run: Any, tmp_path: Path) -> None:
-    event = {"type": "user", "sessionId": "s", "uuid": "u", "message": {"role": "user", "content": "q"}}
-    result = run("sniff", jsonl(tmp_path / "session.jsonl", [event]))
-    assert result.exit_code == 1 and "session.jsonl is a session of Claude Code" in result.stdout
+def test_a_folder_of_sessions_is_read_a_file_a_row(run: Any, tmp_path: Path) -> None:
+    (folder := tmp_path / "sessions").mkdir()
+    for name, make in SESSIONS.items():
+        jsonl(folder / f"{name}.jsonl", make())
+    jsonl(folder / "cut.jsonl", claude()[:-1])
+    result = run("sniff", folder)
+    assert result.exit_code == 0 and "agent_session" in result.stdout and "4 of 5" in result.stdout and "open_end" in result.stdout
+    assert yaml.safe_load(result.stdout.splitlines()[-1])["a_name"] == {"files": [str(folder)], "schema": "agent_session", "txt": "file"}
+    (tmp_path / "run.json").write_text(json.dumps(trajectory()), "utf-8")
+    assert "schema: atif}" in run("sniff", tmp_path / "run.json").stdout
 
 
 MESSAGES = "chat,role,content\n1,user,Hi\n1,assistant,Hello!\n2,user,Bye\n2,assistant,See you.\n"

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 
 STANDS_ON: Mapping[str, str] = {
     "agents": "preference rl",
+    "atif": "agents exports rl",
     "cerebras": "preference",
     "contrastive": "lines",
     "dagster": "blends explain exports keep",
     "datasets": "preference rl",
     "doctor": "start",
     "explain": "blends exports lines",
-    "exports": "rl",
+    "exports": "lines rl",
     "leaks": "quality",
     "neighbours": "explain exports",
     "preference": "lines",
@@ -21,6 +22,7 @@ STANDS_ON: Mapping[str, str] = {
     "recall": "keep neighbours",
     "rl": "lines",
     "selftest": "blends lines",
+    "sessions": "agents",
     "start": "blends explain exports quality rl",
     "steps": "blends explain",
     "topology": "exports",
@@ -74,6 +76,13 @@ USES: Mapping[str, str] = {
     "agents": """
         errors proofs.formats proofs.row_rules proofs.source_rows proofs.source_rules proofs.source_texts samples schemas.fields
         schemas.registry schemas.turns
+    """,
+    "atif": """
+        checks.registry checks.sources_again errors pipeline.asset proofs.mutations proofs.source_fields proofs.source_rows
+        proofs.source_rules proofs.verdict samples schemas.fields schemas.registry schemas.turns stores.table text.render
+    """,
+    "sessions": """
+        errors proofs.source_rows proofs.source_rules samples schemas.fields schemas.registry schemas.turns stores.files
     """,
     "token_ids": """
         errors proofs.formats proofs.row_rules proofs.source_fields samples schemas.fields schemas.registry schemas.turns

@@ -282,7 +282,7 @@ def read_as_written(path: Path) -> dict[str, set[str]]:
 def test_exports_are_read_back_by_other_code() -> None:
     shared = [
         read_as_written(path)
-        for path in sorted(path for folder in ("exports", "topology") for path in (PACKAGE / "extensions" / folder).glob("*.py"))
+        for path in sorted(path for folder in ("exports", "topology", "atif") for path in (PACKAGE / "extensions" / folder).glob("*.py"))
     ]
     found = {name: names for each in shared for name, names in each.items()}
     assert {name: names for name, names in found.items() if names} == {}, (

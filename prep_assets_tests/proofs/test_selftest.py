@@ -50,7 +50,9 @@ def test_there_are_many_of_every_family(pristine: Workspace, trials: dict[str, l
     checks, caught = {check.name for asset in TESTED for check in CHECKS[asset]}, {check for _, check in found}
     assert caught - checks == {"near_duplicates", "gpt3"}, "a step, and a rule"
     of_stores = {"file_hashes", "accounting", "not_blocked", "verdicts_again", "no_leaks"}
-    assert checks - caught == of_stores | {"margins", "runs", "sampled_ids", "step_rewards", "teacher"}, "of these, no row here has any"
+    assert checks - caught == of_stores | {"lossless_trace", "margins", "runs", "sampled_ids", "step_rewards", "teacher"}, (
+        "of these, no row here has any"
+    )
 
 
 def test_what_fits_no_row_says_so(trials: dict[str, list[Trial]]) -> None:

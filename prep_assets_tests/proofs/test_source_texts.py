@@ -156,7 +156,7 @@ def _spoiled(turns: Sequence[Turn]) -> Iterator[tuple[Turn, ...]]:
 
 OF_TAGS = ("<image>", "</image>", "<|image|>")
 """Written around a part; no row has them."""
-BY_IDS = ("agent_steps", "verifiers_trace")
+BY_IDS = ("agent_steps", "atif_group", "verifiers_trace")
 """Schemas whose rows hold ids, which `runs` compares."""
 
 

@@ -20,7 +20,7 @@ from prep_assets_tests.graph.workspaces import verdicts
 from prep_assets_tests.proofs.corruption import Mutation
 from prep_assets_tests.proofs.spoiling import MUTATIONS, spoiled
 
-NONE_HERE = ("sampled_ids", "step_rewards", "runs", "teacher", "leaks_again")
+NONE_HERE = ("sampled_ids", "step_rewards", "runs", "lossless_trace", "teacher", "leaks_again")
 """Checks that may have nothing to look at in clean stores."""
 
 
@@ -65,13 +65,13 @@ def test_clean_stores_pass_and_say_how_much_they_looked_at(pristine: Workspace) 
 
 
 def test_every_check_has_a_corruption() -> None:
-    """`file_hashes`, which is made to hold here, `sampled_ids`, `step_rewards`, `runs`, `teacher` and `margins` have tests of their own; `policy_supported`,
-    `not_blocked` and `no_leaks` are about no payload."""
+    """`file_hashes`, which is made to hold here, `sampled_ids`, `step_rewards`, `runs`, `lossless_trace`, `teacher` and `margins` have tests of their own;
+    `policy_supported`, `not_blocked` and `no_leaks` are about no payload."""
     elsewhere = {
         ("sft_template", "policy_supported"),
         ("sft_tokens", "teacher"),
         ("preference_tokens_by_domain", "margins"),
-        *(("rl_groups_by_domain", name) for name in ("sampled_ids", "step_rewards", "runs")),
+        *(("rl_groups_by_domain", name) for name in ("sampled_ids", "step_rewards", "runs", "lossless_trace")),
     }
     elsewhere |= {(f"{family}_quality", "not_blocked") for family in TRAINED}
     elsewhere |= {(f"{family}_leaks", "no_leaks") for family in TRAINED}

@@ -16,6 +16,7 @@ from prep_assets.samples import Example
 from prep_assets.schemas.reader import apply
 from prep_assets.schemas.registry import convert_with, schemas
 from prep_assets_tests.cells import cells
+from prep_assets_tests.corpus.sessions import branch, claude, sidechain, trajectory
 
 TOOL = {"type": "function", "function": {"name": "add", "description": "Adds.", "parameters": {"type": "object", "properties": {}}}}
 CALL = {"from": "function_call", "value": '{"name": "add", "arguments": {}}'}
@@ -114,6 +115,12 @@ ROWS_OF: Mapping[tuple[str, str], Mapping[str, Any]] = {
         **schemas()["verifiers_trace"].example,
         "nodes": [*(nodes := schemas()["verifiers_trace"].example["nodes"]), {**nodes[3], "parent": 0}],
     },
+    ("agent_session", "several"): {"lines": [*claude(), *branch()]},
+    ("agent_session", "sidechains"): {"lines": [*claude(), *sidechain()]},
+    ("agent_session", "open_end"): {"lines": claude()[:-1]},
+    ("agent_session", "pass_over"): {"lines": [*claude(), {"type": "telepathy"}]},
+    ("atif", "agent"): {**schemas()["atif"].example, "subagent_trajectories": [{**trajectory(), "trajectory_id": "t"}]},
+    ("atif_group", "subagents"): {**trajectory(), "subagent_trajectories": [{**trajectory(1), "trajectory_id": "t"}]},
     **{(name, "request_key"): {"request": schemas()[name].example} for name in ("anthropic", "openai_responses")},
     ("anthropic", "response_key"): {**schemas()["anthropic"].example, "response": {"content": [{"type": "text", "text": "4."}]}},
     ("openai_responses", "response_key"): {
@@ -172,6 +179,14 @@ def _field(name: str, action: str, template: bool = False) -> dict[str, Any]:
 
 PLAIN = {"sections": [_field("a", "train")]}
 OTHER: Mapping[tuple[str, str], tuple[Any, Mapping[str, Any]]] = {
+    ("agent_session", "several"): ("last", {}),
+    ("agent_session", "sidechains"): ("leave_out", {}),
+    ("agent_session", "open_end"): ("trim", {}),
+    ("agent_session", "pass_over"): (["telepathy"], {}),
+    ("atif", "agent"): ("t", {}),
+    ("atif_group", "runs_key"): ("trials", {}),
+    ("atif_group", "reward_key"): ("extra.score", {}),
+    ("atif_group", "subagents"): ("train", {}),
     ("agent_steps", "runs_key"): ("runs", {}),
     ("agent_steps", "prompt_ids_key"): ("p", {}),
     ("agent_steps", "token_ids_key"): ("t", {}),

@@ -18,6 +18,8 @@ from prep_assets_tests.schemas.test_pages import OWN
 
 ELSEWHERE = {
     "graph/test_agent_steps.py": {"agent_steps"},
+    "extensions/atif/test_atif.py": {"atif", "atif_group"},
+    "extensions/sessions/test_sessions.py": {"agent_session"},
     "extensions/distillation/test_distilled.py": {"distilled"},
     "extensions/contrastive/test_contrastive.py": {"contrastive", "ctx_embed_gen_hook", "ques_embed_gen_hook"},
     "graph/test_rankings.py": {"compared", "group_best", "group_kto", "group_list", "group_pair"},

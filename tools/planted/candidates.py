@@ -15,6 +15,8 @@ PACKAGE = ROOT / "prep_assets"
 ROOMS = (
     "data",
     "extensions/agents",
+    "extensions/atif/export",
+    "extensions/atif/schema",
     "extensions/cerebras",
     "extensions/contrastive/lines",
     "extensions/contrastive/schema",
@@ -38,6 +40,7 @@ ROOMS = (
     "extensions/rl/prompts",
     "extensions/rl/schemas",
     "extensions/rl/verifiers",
+    "extensions/sessions/harness",
     "extensions/token_ids",
     "extensions/topology",
     "packing",

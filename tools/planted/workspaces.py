@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from prep_assets.samples import DOCUMENT, IMAGE, PROMPT, Contrast, Group, Pair, 
 from prep_assets.schemas.reader import apply
 from prep_assets.schemas.registry import convert_with, schemas
 from prep_assets_tests.corpus.rows import CASES
+from prep_assets_tests.corpus.sessions import branches, chats, sessions, traces
 from prep_assets_tests.graph.every_template import tokenizer
 from prep_assets_tests.graph.exported import EXPORTS
 from prep_assets_tests.graph.pictures import TOKEN, pictures_in, tokenizer_in
@@ -246,6 +247,20 @@ def _chats(files: _Files, folder: Path) -> dict[str, tuple[Families, float]]:
             _sft(by_token, "chatml", exports={"kd": {"from": "sft_tokens", "to": "hf_arrow", "options": {"layout": "axolotl"}}}),
             1,
         ),
+        "sft sessions": (
+            _sft(
+                {
+                    "whole": _folder(folder / "sessions", sessions(), "agent_session"),
+                    "last": _folder(
+                        folder / "branches", branches(), "agent_session", several="last", sidechains="leave_out", open_end="trim"
+                    ),
+                    "chats": _folder(folder / "chats", chats(), "atif"),
+                },
+                "qwen3",
+                exports={"traces": {"from": "sft_tokens", "to": "atif"}},
+            ),
+            1,
+        ),
         "sft images": (_sft(looked, "chatml", tokenizer=tokenizer_in(folder), image_token=TOKEN, image_patches=3), 1),
         "sft quality": (
             {
@@ -266,6 +281,16 @@ def _chats(files: _Files, folder: Path) -> dict[str, tuple[Families, float]]:
             1,
         ),
     }
+
+
+def _folder(folder: Path, records: Sequence[Any], schema: str, **options: Any) -> dict[str, Any]:
+    """A domain of files that are a record each: lines of a session, or an object."""
+    folder.mkdir(exist_ok=True)
+    for number, record in enumerate(records):
+        lines = [json.dumps(line) for line in (record if isinstance(record, list) else [record])]
+        (folder / f"{number:02}.{'jsonl' if isinstance(record, list) else 'json'}").write_text("\n".join(lines), "utf-8")
+    whole = {"txt": "file"} if isinstance(records[0], list) else {}
+    return {"files": [str(folder)], "schema": schema, "options": options, **whole}
 
 
 def _lines(files: _Files, folder: Path) -> dict[str, tuple[Families, float]]:
@@ -306,6 +331,10 @@ def _lines(files: _Files, folder: Path) -> dict[str, tuple[Families, float]]:
         "preference ranked": ({"preference": {**base, "template": "chatml", "shuffle": False, "max_per_source": 14, "domains": ranked}}, 1),
         "rl": ({"rl": {**base, "template": "chatml", "test_fraction": 0.15, "domains": {**prompts, **groups}, **sums}}, 1),
         "rl runs": ({"rl": {**base, "domains": runs, **few}}, 1),
+        "rl traces": (
+            {"rl": {**base, "domains": {"traces": _folder(folder / "traces", traces(), "atif_group", subagents="train")}, **few}},
+            1,
+        ),
         "rl steps": ({"rl": {**base, "template": "qwen3", "domains": {"steps": files.of("stepwise", rows.steps(), "stepwise")}, **few}}, 1),
         "contrastive": (
             {

@@ -31,6 +31,7 @@ from prep_assets.errors import ConfigError, Refused, StoreError, nearest, requir
 from prep_assets.extensions.exports.compared import compare
 from prep_assets.extensions.exports.readable import lost_mask_error
 from prep_assets.extensions.exports.registry import Progress, check_borders, check_options_apply, export, export_named
+from prep_assets.extensions.lines.write import extra_columns, written
 from prep_assets.graph.graph import EVERY, EXPORT
 from prep_assets.own_code import added_code
 from prep_assets.pipeline.asset import Asset, Check, Store, Target, vocabulary_size
@@ -182,10 +183,28 @@ def _source(declared: Exporting, workspace: Workspace, published: Published) -> 
     source, exporter = open_export_source(declared, published), export_named(declared.format)
     if exporter.tokenizer:
         source = dataclasses.replace(source, tokenizer=workspace.vocabulary(workspace.family(FAMILIES[declared.source.family])).backend)
-    asked = declared.options.get("messages") or exporter.chats
-    if not asked:
+    asked = exporter.chats
+    if not asked and not declared.options.get("messages"):
         return source
-    return dataclasses.replace(source, chats=lambda: _chats(Store(workspace, declared.source, published), source))
+    read = _whole_chats if asked == "whole" else _chats
+    return dataclasses.replace(source, chats=lambda: read(Store(workspace, declared.source, published), source))
+
+
+def _samples(store: Store, source: Table) -> Iterator[tuple[int, str, Sample]]:
+    """Number, id and sample of each record, read from its source again."""
+    convert = converter(domain_source(store).domain, Sample)
+    joined = stored_rows(store, dataclasses.replace(source, origins=structs.replace(source.origins, several=True)))
+    for number, identity, payload in chain.from_iterable(rows.records() for rows in joined):
+        yield number, identity, example_of(convert, payload, identity, Sample)
+
+
+def _whole_chats(store: Store, source: Table) -> Iterator[dict[str, Any]]:
+    """The messages of each record with reasoning, calls and weights, as TRL has them, and its tools."""
+    for _, identity, sample in _samples(store, source):
+        try:
+            yield {"messages": written(sample.turns, "messages", {}, "export"), **extra_columns(sample)}
+        except Refused as error:
+            raise ConfigError(f"{identity} as messages: {error}. Leave it out of the domain") from error
 
 
 def _chats(store: Store, source: Table) -> Iterator[list[dict[str, Any]]]:
@@ -196,10 +215,8 @@ def _chats(store: Store, source: Table) -> Iterator[list[dict[str, Any]]]:
     """
     assert isinstance(store.family, Chat)
     template, backend = store.workspace.template(store.family), store.vocabulary.backend
-    convert, ready = converter(domain_source(store).domain, Sample), files_of(store).ready_again
-    joined = stored_rows(store, dataclasses.replace(source, origins=structs.replace(source.origins, several=True)))
-    for number, identity, payload in chain.from_iterable(rows.records() for rows in joined):
-        sample = ready(example_of(convert, payload, identity, Sample))
+    ready = files_of(store).ready_again
+    for number, identity, sample in ((number, identity, ready(sample)) for number, identity, sample in _samples(store, source)):
         shown = messages(sample, pieces(sample, marks=template.marks, form=PARTS), form=PARTS)
         chat = [{"role": message["role"], "content": message.get("content") or []} for message in shown]
         try:

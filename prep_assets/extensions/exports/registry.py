@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_args, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
 
 from msgspec import Struct, field
 from pydantic import AfterValidator, Field
@@ -51,7 +51,7 @@ class Export(Struct, frozen=True):
         attention: whether it stores which tokens are attended.
         lists: names of lists beside tokens that it stores.
         margins: whether it stores the margins of pairs.
-        chats: whether it needs the messages of each record (`Table.chats`).
+        chats: whether it needs the messages of each record (`Table.chats`); ``whole``: with reasoning and calls, and its tools beside them.
         tokenizer: whether it needs the tokenizer (`Table.tokenizer`).
         keeps_borders: whether it stores where documents of a token stream end, independent of token ids.
         only: options that apply to some sources only.
@@ -70,7 +70,7 @@ class Export(Struct, frozen=True):
     attention: bool = False
     lists: tuple[str, ...] = ()
     margins: bool = False
-    chats: bool = False
+    chats: bool | Literal["whole"] = False
     tokenizer: bool = False
     only: Only = field(default_factory=dict)
     keeps_borders: bool = True

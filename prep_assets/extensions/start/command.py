@@ -23,7 +23,7 @@ from rich.text import Text
 
 from prep_assets import row
 from prep_assets.cli import terminal
-from prep_assets.cli.stores import Live, first_rows, reading
+from prep_assets.cli.stores import Live, reading
 from prep_assets.config.family import Chat
 from prep_assets.config.loading import checkout, config_dir, load_family, store_dir
 from prep_assets.config.models import FAMILIES, TRAINED, Sft
@@ -34,8 +34,8 @@ from prep_assets.extensions.explain.figures import refused_counts, shares
 from prep_assets.extensions.start.editor import json_schema as described
 from prep_assets.extensions.start.editor import schemas_of
 from prep_assets.extensions.start.launch import LOOPS, READERS, TORCH, TRAINERS
-from prep_assets.extensions.start.schemas import left_out, not_read
-from prep_assets.extensions.start.sniff import Fit, known_form, sniff, specialty
+from prep_assets.extensions.start.schemas import fits_of, left_out, not_read
+from prep_assets.extensions.start.sniff import Fit, known_form, specialty
 from prep_assets.graph.graph import ASSETS
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.samples import DOCUMENT, Contrast, Group, Pair, Prompt, Sample
@@ -156,7 +156,8 @@ def init(
         for line in fit.left_out and left_out(fit):
             console.print(f"  {name}: {line}", style="yellow")
         if unit := domain.get("txt"):
-            console.print(f"  {name}: each {unit} of a .txt file is one document (txt: {unit})")
+            what = "each file is one record" if fit.txt else f"each {unit} of a .txt file is one document"
+            console.print(f"  {name}: {what} (txt: {unit})")
         for line in not_read(domain["files"], out):
             console.print(f"  {name}: {line}", style="yellow")
     is_scored = train == "rl" and all(isinstance(fit.example, Group) for _, fit in domains.values())
@@ -217,14 +218,12 @@ def _likely(fits: Mapping[str, Sequence[Fit]]) -> str:
 
 def _sniffed(address: str) -> list[Fit]:
     """The schemas that fit the first rows of a file, best first."""
-    rows, unreadable = first_rows(find_files([address], Path.cwd()), SNIFFED)
-    if not rows:
+    payloads, unreadable, fits = fits_of(find_files([address], Path.cwd()), SNIFFED)
+    if not payloads:
         raise SourceError(f"{address}: no readable row{f'; the first: {unreadable[0]}' if unreadable else ''}")
-    payloads = [payload for _, payload in rows]
-    fits = [fit for fit in sniff(payloads) if fit.fitting]
-    if form := known_form(payloads, fits=bool(fits)):
+    if form := known_form(payloads):
         raise SourceError(f"{address} is {form}")
-    return fits
+    return [fit for fit in fits if fit.fitting]
 
 
 def _fitting(fits: Sequence[Fit], family: str) -> Fit | None:
@@ -273,7 +272,9 @@ def _domains(fits: Mapping[str, Sequence[Fit]], family: str, out: Path, ignore: 
         name = next(candidate for candidate in (stem, *(f"{stem}_{number}" for number in range(2, 10_000))) if candidate not in domains)
         local = "://" not in address and not Path(address).expanduser().is_absolute()
         domain = {"files": [os.path.relpath(address, out) if local else address], "schema": fit.schema}
-        if any(file.format == "txt" for file in find_files([address], Path.cwd())):
+        if fit.txt:
+            domain["txt"] = fit.txt
+        elif any(file.format == "txt" for file in find_files([address], Path.cwd())):
             question = f"{address}: is a line or a whole .txt file one document? (line, file)"
             domain["txt"] = _ask("txt", question, _unit, "line") if sys.stdin.isatty() else "line"
         optional = {"options": dict(fit.options), "ignore": [*fit.unread, *fit.ignore]}

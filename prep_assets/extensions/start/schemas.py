@@ -17,11 +17,12 @@ from prep_assets.cli import terminal
 from prep_assets.cli.stores import first_rows
 from prep_assets.cli.terminal import Answer, with_json
 from prep_assets.config.loading import config_dir
-from prep_assets.data.files import find_files
+from prep_assets.data.files import SourceFile, find_files
 from prep_assets.data.local_files import skipped_files
 from prep_assets.errors import ConfigError, SourceError, nearest
-from prep_assets.extensions.start.sniff import Fit, by_columns, known_form
+from prep_assets.extensions.start.sniff import Fit, are_events, by_columns, known_form
 from prep_assets.extensions.start.sniff import sniff as try_all
+from prep_assets.samples import changed
 from prep_assets.schemas.reader import in_one_line, shown
 from prep_assets.schemas.registry import Schema
 from prep_assets.schemas.registry import schemas as registered
@@ -93,14 +94,12 @@ def sniff(
     every: Annotated[bool, typer.Option("--all", help="Also list the schemas that do not fit, with the reasons.")] = False,
 ) -> Answer:
     files = find_files([file], Path.cwd(), format=format)
-    rows, unreadable = first_rows(files, count)
-    if not rows:
+    payloads, unreadable, fits = fits_of(files, count)
+    if not payloads:
         why = f"; the first: {unreadable[0]}" if unreadable else ""
         raise SourceError(f"{files[0].url}: no readable record, {terminal.counted(len(unreadable), 'unreadable row')}{why}")
-    payloads = [payload for _, payload in rows]
-    fits = try_all(payloads)
     fitting, unfit = [fit for fit in fits if fit.fitting], [fit for fit in fits if not fit.fitting]
-    form = known_form(payloads, fits=bool(fitting))
+    form = known_form(payloads)
 
     def show(console: Console) -> None:
         if fitting:
@@ -131,6 +130,16 @@ def sniff(
 
     described = [{"schema": fit.schema, **{name: getattr(fit, name) for name in _SHOWN}} for fit in fits]
     return Answer({"fits": described, "unreadable": unreadable, "form": form}, show, int(bool(form) or not fitting))
+
+
+def fits_of(files: Sequence[SourceFile], count: int) -> tuple[list[dict[str, Any]], list[str], list[Fit]]:
+    """The first readable rows, the faults of unreadable ones, and how well each schema fits, best first. A session of a coding agent is a row."""
+    rows, unreadable = first_rows(files, count)
+    txt = "file" if are_events([payload for _, payload in rows]) else ""
+    if txt:
+        rows, unreadable = first_rows(files, count, "file")
+    payloads = [payload for _, payload in rows]
+    return payloads, unreadable, [changed(fit, txt=txt) for fit in try_all(payloads)] if payloads else []
 
 
 _SHOWN = ("options", "ignore", "fitting", "rows", "unread", "passed_over", "refusal")
@@ -183,7 +192,7 @@ def _fit_row(fit: Fit) -> tuple[str | Text, ...]:
 def _domain_yaml(file: str, format: str | None, fit: Fit) -> str:
     """The domain as YAML, for the configuration."""
     offered = [path for path in (*fit.unread, *fit.ignore) if path not in fit.decisive]
-    optional = {"format": format, "options": dict(fit.options), "ignore": offered}
+    optional = {"format": format, "txt": fit.txt, "options": dict(fit.options), "ignore": offered}
     # relative to the configuration folder where that is below the working directory; absolute paths and URLs stay
     if not ("://" in file or Path(file).expanduser().is_absolute()) and config_dir().is_relative_to(Path.cwd()):
         file = os.path.relpath(file, config_dir())

@@ -34,6 +34,7 @@ class Fit(Struct, frozen=True):
         refusal: the first rejection as ``reason: detail``; ``""`` where every row fits.
         left_out: path → number of rows with content there, and one value, for each field of `unread` and `ignore`.
         example: the first converted row.
+        txt: ``file`` where each file is one row.
     """
 
     schema: str
@@ -46,6 +47,7 @@ class Fit(Struct, frozen=True):
     ignore: tuple[str, ...] = ()
     left_out: Mapping[str, tuple[int, Any]] = {}
     example: Example | None = None
+    txt: str = ""
 
     @property
     def decisive(self) -> tuple[str, ...]:
@@ -223,32 +225,23 @@ def specialty(name: str) -> int:
     return int("_hook" in name or name.endswith("Handler") or name in ("common_words_mask", "sections", "anthropic"))
 
 
-# Forms that no schema reads, so that a reader learns what the file is.
+# Forms of files that rows show, so that a reader learns what a file is.
 
-KNOWN_FORMS: tuple[tuple[str, Callable[[Mapping[str, Any]], bool]], ...] = (
-    (
-        'a session of Claude Code: one event a line. Join its events into one row, {"messages": [{"role", "content"}, …]}, with a converter',
-        lambda row: {"sessionId", "uuid"} <= row.keys(),
-    ),
-    (
-        'a session of Codex: one event a line. Join its events into one row, {"messages": [{"role", "content"}, …]}, with a converter',
-        lambda row: {"type", "payload"} <= row.keys() and row["type"] in ("session_meta", "response_item", "event_msg", "turn_context"),
-    ),
-    (
-        "an agent trajectory in ATIF, which a converter has to turn into chats",
-        lambda row: str(row.get("schema_version")).startswith("ATIF"),
-    ),
+_EVENTS: tuple[Callable[[Mapping[str, Any]], bool], ...] = (
+    lambda row: "type" in row and not {"sessionId", "session_id", "leafUuid"}.isdisjoint(row),  # Claude Code
+    lambda row: "payload" in row and row.get("type") in ("session_meta", "response_item", "event_msg", "turn_context"),  # Codex
+    lambda row: row.get("type") == "session" and "cwd" in row,  # Pi
 )
 
 
-def known_form(payloads: Sequence[Mapping[str, Any]], *, fits: bool) -> str:
-    """What rows are that no schema reads, or that schemas of other rows would take for documents; ``""`` if that is not known.
+def are_events(payloads: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether rows are events of a session of a coding agent, whose file is one record."""
+    return any(is_event(row) for row in payloads for is_event in _EVENTS)
 
-    Args:
-        fits: whether any schema reads them.
-    """
-    form = "" if fits else next((form for form, has in KNOWN_FORMS if payloads and has(payloads[0])), "")
-    return form or _one_message_a_row(payloads)
+
+def known_form(payloads: Sequence[Mapping[str, Any]]) -> str:
+    """What rows are that schemas of other rows would take for documents; ``""`` if that is not known."""
+    return _one_message_a_row(payloads)
 
 
 def _one_message_a_row(payloads: Sequence[Mapping[str, Any]]) -> str:

@@ -103,6 +103,14 @@ def letters() -> Tokenizer:
     return tokenizer
 
 
+def with_chats(name: str, source: Table) -> Table:
+    """The source of a format that needs whole chats: an answer where something is trained."""
+    if exports()[name].chats != "whole":
+        return source
+    turns, lengths = [{"role": role, "content": "So."} for role in ("user", "assistant")], source.lengths.tolist()
+    return replace(source, chats=lambda: ({"messages": turns if length > 1 else []} for length in lengths))
+
+
 def needed(name: str, kind: Schema) -> Iterator[tuple[str, Any]]:
     for option, value in NEEDED.get(name, {}).items():
         if exports()[name].means(option, kind, {}):
@@ -116,11 +124,12 @@ def test_an_option_changes_the_files_or_is_refused(
     """`pad_id`, `neat`, `vocab_size`, `max_tokens_per_shard` and others were read for some kinds of source and ignored for the others."""
     beside = {**dict(needed(name, kind)), **{key: value for key, value in other.items() if key != option}}
     try:
-        before = contents(export(sources[kind], name, tmp_path / "a", **beside))
+        source = with_chats(name, sources[kind])
+        before = contents(export(source, name, tmp_path / "a", **beside))
     except ConfigError:  # what stands beside it is refused already, such as a layout
         before = {}
     try:
-        after = contents(export(sources[kind], name, tmp_path / "b", **{**beside, **other}))
+        after = contents(export(source, name, tmp_path / "b", **{**beside, **other}))
     except ConfigError as error:
         assert option in str(error)
         return

@@ -298,7 +298,20 @@ def test_a_recipe_is_valid_and_its_tokenizer_is_there(name: str) -> None:
     assert path.stem == "eval" or (path.parent / found.tokenizer / "tokenizer.json").is_file()
 
 
-@pytest.mark.parametrize("name", FILES)
+def test_the_recipe_of_agents_runs_on_its_samples(tmp_path: Path) -> None:
+    workspace = Workspace(RECIPES / "agents", tmp_path)
+    expected = {"sft_tokens": {"sessions": (4, 1), "trajectories": (4, 1)}, "rl_groups_by_domain": {"trajectories": (3, 2)}}
+    for name, domains in expected.items():
+        for domain, counts in domains.items():
+            for above, each, _ in out_of_date(workspace, EVERY[name], domain):
+                make(workspace, above, each)
+            found = make(workspace, EVERY[name], domain).manifest.counts
+            assert (found["kept"], sum(found["refused"].values())) == counts
+    exported = assets_of(workspace)["sft_export_traces"]
+    assert sum(make(workspace, exported, each).manifest.counts["rows"] for each in exported.partitions(workspace)) == 8
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if not name.startswith("agents/")])
 def test_a_recipe_runs_on_local_files(name: str, local: Any, tmp_path: Path) -> None:
     family = Path(name).stem
     workspace = Workspace(local(name), tmp_path / "stores")

@@ -1,0 +1,1 @@
+"""Rules about rows of the extension `atif`, and what must hold of traces with ids."""

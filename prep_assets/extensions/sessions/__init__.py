@@ -1,0 +1,1 @@
+"""Sessions of coding agents as chats: Claude Code, Codex, Pi and Hermes."""

@@ -1,0 +1,1 @@
+"""Rules about rows of the extension `sessions`."""
