@@ -13,6 +13,7 @@ from typing import Any
 try:
     from prep_assets.extensions.training.blends import BlendDataset
     from prep_assets.extensions.training.collate import Pad, PaddingFree, PadGroups, PadPairs
+    from prep_assets.extensions.training.documents import DocumentSource
     from prep_assets.extensions.training.items import (
         ContrastiveDataset,
         DatasetFactory,
@@ -36,6 +37,7 @@ __all__ = [
     "BlendDataset",
     "ContrastiveDataset",
     "DatasetFactory",
+    "DocumentSource",
     "GroupDataset",
     "PackedDataset",
     "Pad",

@@ -121,6 +121,11 @@ def _fetch_stores(path: Path, remote: Remote, depth: int = 2) -> list[Path]:
     return [current.directory.resolve()]
 
 
+def folder_of_manifest(path: Path) -> Path | None:
+    """Return the version that a path is, or is in; `None` if nothing says what it is made of."""
+    return next((each for each in (path, *path.parents) if (each / MANIFEST).is_file()), None)
+
+
 def _is_store(path: Path) -> bool:
     # is_symlink: a dangling link does not exist; a plain folder named `candidate` is someone's data
     current, candidate = path / "current", path / "candidate"

@@ -28,10 +28,10 @@ from prep_assets.extensions.steps.record import Writer
 from prep_assets.extensions.training.blends import BlendDataset
 from prep_assets.extensions.training.collate import document_lengths, tokens_of
 from prep_assets.extensions.training.items import ContrastiveDataset, PackedDataset, RowDataset, SequenceDataset
-from prep_assets.extensions.training.opening import OpenStore, local_path, payload_folders
+from prep_assets.extensions.training.opening import OpenStore, folder_of_manifest, local_path, payload_folders
 from prep_assets.extensions.training.sampler import resolve_rank
 from prep_assets.stores.groups import holds_groups
-from prep_assets.stores.manifest import MANIFEST, Manifest
+from prep_assets.stores.manifest import Manifest
 from prep_assets.stores.table import Table, holds_pairs, open_table, stream_names
 
 ROWS = "rows"
@@ -240,8 +240,7 @@ def _stores(dataset: Any, store: Path | str | None) -> list[dict[str, Any]]:
 
 
 def _named(path: Path, dataset: Any, *, alone: bool) -> dict[str, Any]:
-    folder = next((each for each in (path, *path.parents) if (each / MANIFEST).is_file()), None)
-    if folder is None:
+    if (folder := folder_of_manifest(path)) is None:
         raise ConfigError(f"{path} is no published store, so nothing says what its rows are made of. {REMEDY}")
     manifest = Manifest.read(folder)
     streams = [path.relative_to(folder).with_suffix("").as_posix()] if path != folder else stream_names(folder)
