@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from prep_assets import plugins
+from prep_assets.checks.licences import forbidden, licence_rules
 from prep_assets.config.family import Bound, Family, Limits
 from prep_assets.errors import StoreError, nearest
 from prep_assets.pipeline.asset import Asset, Store, open_streams
@@ -58,13 +59,15 @@ MOST_ALIKE = 0.5
 
 
 def rules_of(asset: Asset, family: Family) -> dict[str, Any]:
-    """The rules of the configuration that an asset's stores are held to: `quality.bounds` of its metrics, and `quality.max_refused`."""
+    """The rules of the configuration that an asset's stores are held to: `quality.bounds` of its metrics, `quality.max_refused`, and
+    `quality.licences` of rows."""
     bounds = {name.partition(".")[2]: bound for name, bound in family.quality.bounds.items() if name.partition(".")[0] == asset.name}
     if asset.stage == "quality":
         alike = plugins.of_extension("verdicts", "quality").drops_alike(family)
         bounds = {f"dropped.{reason}": Bound(block=Limits(max=MOST_ALIKE)) for reason in alike} | bounds
     most = family.quality.max_refused if any(check.name == ACCOUNTING for check in asset.checks) else {}
-    return {"bounds": bounds, "max_refused": most} if bounds or most else {}
+    licences = licence_rules(asset, family)
+    return {"bounds": bounds, "max_refused": most, **licences} if bounds or most or licences else {}
 
 
 def with_rules(store: Store, verdict: Verdict) -> Verdict:
@@ -92,6 +95,8 @@ def with_rules(store: Store, verdict: Verdict) -> Verdict:
     faults = [f"{'; '.join(blocked)}. Look for the cause, or change quality.bounds of {store.asset.name}"] if blocked else []
     if over := _too_many_refused(store, rules["max_refused"]):
         faults.append(f"{'; '.join(over)}. Look at them with prep-assets quarantine {store.asset.name}")
+    if "licences" in rules and (fault := forbidden(store, rules["licences"]["allow"], numbers)):
+        faults.append(fault)
     if faults:
         return Verdict(False, ". ".join(faults), numbers, Worst("manifest", ". ".join(faults)), ruled=ruled)
     if warned:

@@ -107,6 +107,8 @@ class Domain(OfDomain):
     """The tokenizer of token ids in rows, compared with the family's: its folder, relative to this file, or sha256:HEX of its tokenizer.json."""
     licence: Licence | None = None
     """Licence in the Hugging Face Hub's terms: mit, cc-by-4.0, other. null: unknown. Changes no byte."""
+    licence_key: str | None = None
+    """Field of a row that names its licence, with dots for nested ones, e.g. meta.license. null: all rows have `licence`. Changes no byte."""
 
     @property
     def reading(self) -> list[Any]:
@@ -248,6 +250,9 @@ class Quality(Model):
     no byte."""
     bounds: dict[Annotated[str, Field(pattern=r"^\w+\.\S+$")], Bound] = Field(default={})
     """Bounds by asset.metric, e.g. {sft_tokens.tokens: {warn: {change: 0.1}, block: {min: 1000}}}. They change no byte."""
+    licences: dict[Literal["allow"], Annotated[tuple[Licence, ...], Field(min_length=1)]] = Field(default={})
+    """Licences that rows may have, by `licence_key` or `licence` of their domain, e.g. {allow: [mit, cc-by-4.0]}; with any other nothing is published.
+    Changes no byte."""
 
 
 class Output(Model):

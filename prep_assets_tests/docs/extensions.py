@@ -45,7 +45,7 @@ USES: Mapping[str, str] = {
         stores.version_folders text.certify text.conversation text.environment text.template workers.pool
     """,
     "neighbours": """
-        cli cli.stores cli.terminal config.family config.loading config.models data.blocks data.quarantine engine.events
+        checks.licences cli cli.stores cli.terminal config.family config.loading config.models data.blocks data.quarantine engine.events
         engine.execute errors graph.graph pipeline.asset pipeline.examples pipeline.sources pipeline.workspace records samples
         schemas.reader stores.files stores.manifest stores.published stores.verification stores.version_folders text.visible version
         where

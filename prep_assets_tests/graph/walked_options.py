@@ -170,6 +170,9 @@ def of_all(family: str) -> dict[str, Shown]:
         "quality.max_refused": Elsewhere(
             "prep_assets_tests/quality/test_verdicts.py::test_a_share_of_refusals_that_is_too_large_stops_the_build"
         ),
+        "quality.licences": Elsewhere(
+            "prep_assets_tests/quality/test_licences.py::test_a_row_of_a_licence_that_is_not_allowed_stops_what_is_made_of_it"
+        ),
         "quality.bounds": Elsewhere("prep_assets_tests/quality/test_bounds.py::test_bounds_warn_or_block"),
         "decontaminate.words": By(8, {"decontaminate.files": ["@ten_words.jsonl"]}),
         "output.dtype": By("int64"),
@@ -190,6 +193,9 @@ def of_all(family: str) -> dict[str, Shown]:
         "cluster.address": Elsewhere("prep_assets_tests/graph/test_workers.py::test_the_cluster_is_the_one_that_the_configuration_names"),
         "cluster.shards": Elsewhere("prep_assets_tests/graph/test_workers.py::test_bytes_do_not_depend_on_the_size_of_shards"),
         "licence": Elsewhere("prep_assets_tests/extensions/neighbours/test_description.py::test_licences"),
+        "domains.*.licence_key": Elsewhere(
+            "prep_assets_tests/quality/test_licences.py::test_counts_of_card_and_attestation_are_those_of_the_rows"
+        ),
         "domains.*.licence": Elsewhere("prep_assets_tests/extensions/neighbours/test_description.py::test_licences"),
         "workers": Elsewhere("prep_assets_tests/graph/test_workers.py::test_the_number_of_workers_is_what_the_configuration_says"),
         **(OF_TOKENS if family in OF_TEXT else {}),

@@ -162,6 +162,7 @@ def _store(description: Description, published: Published) -> dict[str, Any]:
         "what": description.summary,
         "signed": signed_by(manifest.signature),
         "licence": ", ".join(description.licence) or NOT_SAID,
+        **({"rows_by_licence": dict(description.licence_rows)} if description.licence_rows else {}),
         "counts": dict(description.counts),
         "files": {name: {"bytes": size, "sha256": sha256} for name, (size, sha256) in description.files.items()},
     }
@@ -385,7 +386,7 @@ def _california_summary(content: Mapping[str, Any], family: Family) -> list[dict
             **{f"in this store, {name.replace('_', ' ')}": count for name, count in counts.items() if count},
         },
         "types": content["store"]["what"],
-        "licences": {each["domain"]: each["licence"] for each in sources} or "none",
+        "licences": content["store"].get("rows_by_licence") or {each["domain"]: each["licence"] for each in sources} or "none",
         "private": content["private_data"] or "none",
         "cleaning": {"records": refused, "quality steps": dropped, "private data replaced in": _redacted(content) or "no domain"},
         "synthetic": f"sums that prep-assets makes, by no model: {family.model_dump()['arithmetic']['n']:,}" if _has_sums(content) else "",

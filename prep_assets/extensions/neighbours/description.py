@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
+from prep_assets.checks.licences import UNKNOWN, licences_of
 from prep_assets.config.family import Domain
 from prep_assets.config.models import FAMILIES
 from prep_assets.errors import StoreError
@@ -17,7 +19,7 @@ from prep_assets.extensions.explain.figures import accounting, made_from
 from prep_assets.extensions.explain.unchanged import Unchanged
 from prep_assets.extensions.exports.arrow import schema_of
 from prep_assets.graph.graph import EVERY, asset_named
-from prep_assets.pipeline.asset import Asset
+from prep_assets.pipeline.asset import Asset, FromRows, Store
 from prep_assets.pipeline.sources import read_sources
 from prep_assets.pipeline.workspace import Workspace, build_command
 from prep_assets.stores.manifest import Manifest
@@ -135,6 +137,7 @@ class Description:
         addresses: domain → URLs of its sources; local folders are omitted.
         licences: domain → licence, empty if unknown.
         licence: licences of the whole store; empty if one of a domain is unknown.
+        licence_rows: licence → source rows that name it, of the stores that bring this one its records; empty where no domain has a `licence_key`.
         counts, metrics: from the manifest.
         refused: store and reason → records rejected there, upstream included.
         files: payload file → bytes and sha256.
@@ -163,6 +166,7 @@ class Description:
     addresses: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     licences: Mapping[str, str] = field(default_factory=dict)
     licence: tuple[str, ...] = ()
+    licence_rows: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def content_hash(self) -> str:
@@ -204,8 +208,9 @@ def describe(workspace: Workspace, asset: str, partition: str = "") -> tuple[Des
     sources = tuple(_sources(own))
     family = workspace.family(FAMILIES[definition.family])
     domains = dict.fromkeys(source.domain for source in sources)
-    licences = {domain: family.domains[domain].licence or "" for domain in domains}
-    distinct = tuple(dict.fromkeys(licences.values()))
+    by_row = {domain: counts for domain in domains if family.domains[domain].licence_key and (counts := _by_row(workspace, own, domain))}
+    licences = {domain: _in_hub_terms(by_row.get(domain, {})) or family.domains[domain].licence or "" for domain in domains}
+    distinct = tuple(dict.fromkeys(each for named in licences.values() for each in named.split(", ")))
     description = replace(
         _describe_manifest(published),
         hashes=hashes_of(published.manifest, (store.manifest.recipe for _, stores in chain for store in stores)),
@@ -213,11 +218,29 @@ def describe(workspace: Workspace, asset: str, partition: str = "") -> tuple[Des
         sources=sources,
         addresses={name: tuple(_public_addresses(family.domains[name])) for name in domains},
         licences=licences,
-        licence=(family.licence,) if family.licence else () if "" in distinct else distinct,
+        licence=(family.licence,) if family.licence else () if {"", UNKNOWN} & {*distinct} else distinct,
+        licence_rows=dict(sorted(sum(by_row.values(), Counter()).items())),
         refused={step: count for kind, step, count in accounting(own) if kind == "refused"},
         proofs={upstream.name: passed for upstream, stores in chain if (passed := _passed_checks(stores))},
     )
     return description, published
+
+
+def _by_row(workspace: Workspace, own: Chain, domain: str) -> Counter[str]:
+    """Source rows of a domain by the licence that they name, of the stores that are made from its rows."""
+    made = [
+        (asset, store)
+        for asset, stores in own
+        for store in stores
+        if store.manifest.partition == domain and isinstance(asset.source, FromRows)
+    ]
+    return sum((licences_of(Store(workspace, asset, store)) for asset, store in made), Counter())
+
+
+def _in_hub_terms(counts: Mapping[str, int]) -> str:
+    """Licences of rows, each once; what is no identifier is ``other``."""
+    named = {each if re.fullmatch(r"[a-z0-9][a-z0-9.+-]*", each) else "other" for licences in counts for each in licences.split(", ")}
+    return ", ".join(sorted(named))
 
 
 def _describe_manifest(published: Published) -> Description:

@@ -112,6 +112,9 @@ def _card_sections(description: Description) -> Iterable[str]:
         yield _markdown_table(("domain", "file", "rows", "sha256"), [
             (source.domain, source.name + " (held out)" * source.held_out, f"{source.rows:,}", f"`{source.sha256}`") for source in description.sources
         ])  # fmt: skip
+    if description.licence_rows:
+        counted = _markdown_table(("licence", "rows"), [(name, f"{count:,}") for name, count in description.licence_rows.items()])
+        yield f"Licences that rows of the sources name, of those that the store has records of:\n\n{counted}"
     yield "## Hashes\n\n" + _markdown_table(("of", "sha256"), [(name, f"`{value}`") for name, value in description.hashes.items()])
     yield "`manifest.json` has the hash of every file."
     yield "## Checks\n\nOver all rows of each store on the way:\n\n" + _markdown_table(
