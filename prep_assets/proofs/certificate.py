@@ -79,7 +79,7 @@ def certified(template: ChatTemplate) -> dict[str, Any]:
     system, default = _system(render(turn(SYSTEM, _RULE), _ASKED, _TOLD), render(_ASKED, _TOLD))
     trimmed = render(_ASKED, turn(ASSISTANT, _SPACED))
     return {
-        "stop_token": _first_control(template, (whole or "").rpartition(_SEA)[2].lstrip()),
+        "stop_token": _ending(template, (whole or "").rpartition(_SEA)[2]),
         "begins_with": _first_control(template, render(_ASKED, _TOLD) or ""),
         "generation_tags": tags,
         "proofs": [
@@ -121,6 +121,14 @@ def writes_unserved(template: ChatTemplate) -> bool:
 def _first_control(template: ChatTemplate, text: str) -> str:
     """Return the longest control token that a text begins with; ``""`` for none."""
     return max((token for token in template.control if text.startswith(token)), key=len, default="")
+
+
+def _ending(template: ChatTemplate, text: str) -> str:
+    """Return the control token that ends an answer: the first behind it, or the last of what code writes there."""
+    if template.renderer is None:
+        return _first_control(template, text.lstrip())
+    ends = {text.rfind(token) + len(token): token for token in sorted(template.control, key=len) if token in text}
+    return ends[max(ends)] if ends else ""
 
 
 def _system(with_rule: str | None, without: str | None) -> tuple[str, str]:

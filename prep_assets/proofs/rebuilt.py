@@ -580,7 +580,8 @@ class Rebuilder:
         shared = self.alike(gap, ending)
         body, rest = gap[:shared].rstrip(), ending[shared:]
         if is_text and (run := self._run(body)):
-            return run[0][0], run[-1][1]
+            # code may write text between the control tokens that end an answer, as in <|close|>message<|sep|><|end_of_msg|>
+            return run[0][0], run[-1][1] if self.template.renderer is None else self.tokens(body)[-1][1]
         if not is_text:
             bare = body.removesuffix(self._behind).rstrip()
             if stop := next((stop for stop in self.stops if bare.endswith(stop)), ""):

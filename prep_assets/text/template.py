@@ -262,11 +262,13 @@ class Ends:
         control: the tokenizer's control tokens.
         answers: texts of the stops after plain answers; the first ends a conversation, ``""`` if nothing does.
         behind: what a conversation that ends with a plain answer has behind its stop, without white space around it.
+        closes: whether the stop of a text may hold other text, as in ``<|close|>message<|sep|><|end_of_msg|>``.
     """
 
     control: tuple[str, ...]
     answers: tuple[str, ...] = ()
     behind: str = ""
+    closes: bool = False
 
     @cached_property
     def pattern(self) -> re.Pattern[str] | None:
@@ -292,6 +294,8 @@ class Ends:
         turn_end, final_run = gap[:shared], self.leading(final_gap[shared:])
         if is_text:
             run = self.leading(turn_end)
+            if run is not None and self.closes:
+                run = run[0], self.tokens(turn_end)[-1][1]
         else:  # without the brackets before: the stop of a plain answer, else the last control token
             bare = turn_end.rstrip()
             rest = bare.removesuffix(self.behind).rstrip()
@@ -674,7 +678,7 @@ class ChatTemplate:
     @cached_property
     def ends(self) -> Ends:
         """How it ends plain answers."""
-        bare = Ends(self.control or tuple(sorted({*self.special.values()} - {""})))
+        bare = Ends(self.control or tuple(sorted({*self.special.values()} - {""})), closes=self.renderer is not None)
         last, earlier = self._after_answer(2), self._after_answer(4)
         interval = bare.find(last, last, is_text=True)
         answers = [last[slice(*interval)] if interval else ""]
@@ -738,6 +742,8 @@ class ChatTemplate:
     @cached_property
     def stop_token(self) -> str:
         """The control token that ends an assistant's turn; ``""`` if there is none, so that a model never learns to stop."""
+        if self.renderer is not None and (tokens := self.ends.tokens(self.ends.answers[0])):
+            return self.ends.answers[0][slice(*tokens[-1])]
         return self.first_control(self._after_answer(2).lstrip())
 
     def first_control(self, text: str) -> str:

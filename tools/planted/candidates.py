@@ -25,6 +25,7 @@ ROOMS = (
     "extensions/blends/assets",
     "extensions/blends/order",
     "extensions/blends/store",
+    "extensions/encoders",
     "extensions/exports",
     "extensions/lines/merging",
     "extensions/lines/tokens",

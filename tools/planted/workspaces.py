@@ -6,6 +6,7 @@ import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,14 @@ from prep_assets.schemas.reader import apply
 from prep_assets.schemas.registry import convert_with, schemas
 from prep_assets_tests.corpus.rows import CASES
 from prep_assets_tests.corpus.sessions import branches, chats, sessions, traces
+from prep_assets_tests.extensions.encoders.written import HARMONY, K3, V4, tokenizer_with
 from prep_assets_tests.graph.every_template import tokenizer
 from prep_assets_tests.graph.exported import EXPORTS
 from prep_assets_tests.graph.pictures import TOKEN, pictures_in, tokenizer_in
 from prep_assets_tests.graph.workspaces import TOKENIZER, domain, jsonl, shipped, workspace_in
 
 Families = dict[str, dict[str, Any]]
+VENDOR = "encoder:prep_assets_tests.extensions.encoders.vendor_formats:chat"
 DOMAINS = 12
 """Most domains of a workspace of schemas."""
 UNREAD: Mapping[str, list[str]] = {
@@ -243,6 +246,7 @@ def _chats(files: _Files, folder: Path) -> dict[str, tuple[Families, float]]:
             ),
             0.5,
         ),
+        **_written_by_code(tools, plain, folder),
         "sft ids": (
             _sft(by_token, "chatml", exports={"kd": {"from": "sft_tokens", "to": "hf_arrow", "options": {"layout": "axolotl"}}}),
             1,
@@ -291,6 +295,19 @@ def _folder(folder: Path, records: Sequence[Any], schema: str, **options: Any) -
         (folder / f"{number:02}.{'jsonl' if isinstance(record, list) else 'json'}").write_text("\n".join(lines), "utf-8")
     whole = {"txt": "file"} if isinstance(records[0], list) else {}
     return {"files": [str(folder)], "schema": schema, "options": options, **whole}
+
+
+def _written_by_code(tools: Mapping[str, Any], plain: Mapping[str, Any], folder: Path) -> dict[str, tuple[Families, float]]:
+    """Chats in formats without a chat template: all but the first need packages."""
+    long = {"preprocessing": {"max_seq_len": 1500}, "packing": {"strategy": "bfd", "row_len": 1500, "overlong": "drop"}}
+    formats = {"vendor": (VENDOR, K3, {}), "deepseek v4": ("encoder:deepseek-v4", V4, {"template_options": {"enable_thinking": True}})}
+    formats |= {"deepseek v4 chat": ("encoder:deepseek-v4", V4, {}), "gpt-oss": ("encoder:gpt-oss", HARMONY, {})}
+    there = all(map(find_spec, ("renderers", "openai_harmony", "tml_renderers")))
+    return {
+        f"sft {name}": (_sft({**plain, **tools}, template, tokenizer=tokenizer_with(tokens, folder / name), **long, **options), 0.5)
+        for name, (template, tokens, options) in formats.items()
+        if there or name == "vendor"
+    }
 
 
 def _lines(files: _Files, folder: Path) -> dict[str, tuple[Families, float]]:

@@ -12,6 +12,7 @@ from prep_assets.config.mask import MaskPolicy
 from prep_assets.errors import PrepAssetsError, Refused, TemplateError
 from prep_assets.extensions.encoders import own
 from prep_assets.extensions.encoders.formats import find
+from prep_assets.proofs.certificate import check_certificate
 from prep_assets.proofs.derive import MaskOptions, derive, disagreement
 from prep_assets.samples import ASSISTANT, TEXT, THINKING, USER, Region, Sample, Turn, turn
 from prep_assets.text.certify import certify
@@ -45,13 +46,14 @@ def test_a_vendors_format_is_a_template(template: ChatTemplate) -> None:
     rendered = render(CHAT, template)
     derived = derive(CHAT, MaskOptions(), template, rendered=rendered.text)
     assert disagreement(derived, rendered.text, trained(rendered, MaskPolicy())) is None
-    tail = "<|end_of_msg|>"
+    tail = "<|close|>response<|sep|><|close|>message<|sep|><|end_of_msg|>"
     thoughts = "<|close|>think<|sep|><|open|>response<|sep|>"
     assert [stretch.text for stretch in derived.expected] == [f"Typed.{thoughts}<|end_of_msg|>{tail}", f"They leave.{thoughts}Ciao.{tail}"]
     assert derived.typed == 3 and derived.prefixed
-    assert certify(template).chats["reasoning"] == "right"
+    assert certify(template).chats["reasoning"] == "right" and certify(template).stop_token == "<|end_of_msg|>"
+    assert check_certificate(certify(template).as_dict(), template).passed
     assert certify(template).proofs[-1] == "2 golden chats of its vendor"
-    assert certify(template).chats["tool call"].startswith("template_refuses: ")
+    assert {*certify(template).chats.values()} == {"right"}
 
 
 @pytest.mark.parametrize("lost", ["one_marker_changed", "a_turn_lost"])
@@ -102,7 +104,6 @@ def test_other_code_is_another_template(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_what_the_function_raises_rejects_the_chat(template: ChatTemplate) -> None:
-    with pytest.raises(
-        Refused, match=r"template_refuses: template encoder:.*: ValueError: no tools; take a template that writes such a chat"
-    ):
-        render(Sample((turn(USER, "Hi"), turn(ASSISTANT, "Hello!")), ({"type": "function", "function": {"name": "f"}},)), template)
+    said = r"template_refuses: template encoder:.*: ValueError: no role developer; take a template that writes such a chat"
+    with pytest.raises(Refused, match=said):
+        render(Sample((turn("developer", "Hi"), turn(ASSISTANT, "Hello!"))), template)

@@ -17,11 +17,12 @@ from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.graph.graph import EVERY
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.table import open_table
-from prep_assets_tests.extensions.encoders.written import HARMONY, RULE, V4, asks, call, needs, result, says, tide, tokenizer_with
+from prep_assets_tests.extensions.encoders.written import HARMONY, K3, RULE, V4, asks, call, needs, result, says, tide, tokenizer_with
 from prep_assets_tests.graph.workspaces import build, domain, jsonl, minimal, out_of_date, refusals, workspace_in
 
 needs("renderers", "tml_renderers", "openai_harmony")
 
+VENDOR = "prep_assets_tests.extensions.encoders.vendor_formats:chat"
 CALL = call("tide_at", "c1", port="Callao")
 ROWS: list[dict[str, Any]] = [
     {"messages": [RULE, asks("Why is the sea salt?"), says("Rivers bring salt.")]},
@@ -34,7 +35,17 @@ ROWS: list[dict[str, Any]] = [
 FORMATS: Mapping[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "deepseek-v4": (V4, {"template_options": {"enable_thinking": True}, "expand": "turns"}),
     "gpt-oss": (HARMONY, {}),
+    VENDOR: (K3, {}),
 }
+REFUSED = {"deepseek-v4": [("chats.jsonl:4", "renderers_differ")], "gpt-oss": [("chats.jsonl:4", "renderers_differ")]}
+
+
+TRAINED = {
+    "deepseek-v4": "6 · 7 = 42.</think>It is 42.<｜end▁of▁sentence｜>",
+    "gpt-oss": "<|channel|>analysis<|message|>6 · 7 = 42.<|end|><|start|>assistant<|channel|>final<|message|>It is 42.<|return|>",
+    VENDOR: "6 · 7 = 42.<|close|>think<|sep|><|open|>response<|sep|>It is 42.<|close|>response<|sep|><|close|>message<|sep|><|end_of_msg|>",
+}
+"""What is trained of the second row."""
 
 
 def workspace_of(name: str, folder: Path, **options: Any) -> Workspace:
@@ -49,25 +60,18 @@ def test_a_store_is_built_and_each_corruption_caught(name: str, tmp_path: Path) 
     """The row that one implementation joins and the other does not is rejected, and none else; every corruption is caught by its check."""
     workspace = workspace_of(name, tmp_path)
     packed, store = build(workspace, "sft_packed"), workspace.built("sft_tokens", "chats")
-    assert [(refusal.id, refusal.reason) for refusal in refusals(store)] == [("chats.jsonl:4", "renderers_differ")]
+    assert [(refusal.id, refusal.reason) for refusal in refusals(store)] == REFUSED.get(name, [])
     table, vocabulary = open_table(store.directory, "train"), workspace.vocabulary(workspace.family(Sft))
     weights = table.weights("tokens", slice(int(table.lengths[:1].sum()), int(table.lengths[:2].sum())))
     assert weights is not None
     text = vocabulary.decode(np.asarray(table.record(1, "tokens"))[np.asarray(weights) > 0].tolist())
-    assert (
-        text
-        == {
-            "deepseek-v4": "6 · 7 = 42.</think>It is 42.<｜end▁of▁sentence｜>",
-            "gpt-oss": "<|channel|>analysis<|message|>6 · 7 = 42.<|end|><|start|>assistant<|channel|>final<|message|>It is 42.<|return|>",
-        }[name]
-    )
+    assert text == TRAINED[name]
     assert packed.manifest.counts["tokens"] == store.manifest.counts["tokens"]
     trials = selftest(workspace, store)
     assert [trial for trial in trials if not trial.passed] == []
-    assert {trial.mutation for trial in trials if trial.tried} >= {
+    marks = {"what the renderer marks begins a character late", "the renderer does not mark the last answer"} if name in REFUSED else set()
+    assert {trial.mutation for trial in trials if trial.tried} >= marks | {
         "the last marker of a chat changed",
-        "what the renderer marks begins a character late",
-        "the renderer does not mark the last answer",
         "mask shifted by +1",
         "tail of a record cut off",
     }
