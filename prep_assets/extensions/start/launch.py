@@ -11,7 +11,7 @@ from msgspec import Struct, field
 
 from prep_assets.cli import terminal
 from prep_assets.cli.stores import one_store, reading
-from prep_assets.config.models import FAMILIES
+from prep_assets.config.models import FAMILIES, Sft
 from prep_assets.errors import ConfigError, require_known
 from prep_assets.extensions.blends.assets import training_streams
 from prep_assets.extensions.blends.store import BLEND, TOKENS, open_blend
@@ -118,6 +118,8 @@ def launch_snippet(
     if asset is None and partition is None:
         partition = partitions[0] or None
     place = folder or Path("exports") / trainer / (f"{name}-{partition}" if partition else name)
+    if launch.format == "packed_parquet" and definition.name == "sft_packed" and workspace.family(Sft).packing.multiple > 1:
+        launch = Launch(launch.asset, "aligned_parquet", launch.options)
     reader, lines = _reader_lines(workspace, launch, definition, partition, place)
     options = "".join(f" --option {key}={value}" for key, value in launch.options.items())
     command = f"prep-assets export {arguments(name, partition or '')} --to {launch.format}{options} --out {place}"

@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from typer.testing import CliRunner
 
+from prep_assets.cli.main import app
 from prep_assets.config.models import Sft
 from prep_assets.errors import ConfigError
 from prep_assets.graph.graph import EVERY
@@ -103,6 +105,14 @@ def test_exports_are_what_the_data_set_gives(built: Workspace) -> None:
         # the trainer pads documents to 2 × CP = 8 places, which is what align asks for here
         assert read["cu_seqlens"] == row["cu_seqlens_padded"].tolist()
         assert sum(read["loss_mask"]) == int((row["labels"] != -100).sum())
+
+
+def test_the_lines_for_a_trainer_are_those_of_the_topology(built: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PREP_ASSETS_CONFIG_DIR", str(built.configs))
+    monkeypatch.setenv("PREP_ASSETS_STORE_DIR", str(built.stores))
+    said = CliRunner().invoke(app, ["launch-snippet", "sft_packed", "--trainer", "nemo"]).output
+    assert "--to aligned_parquet --out" in said
+    assert "packed_sequence_size=512, pad_seq_to_mult=8)" in said
 
 
 def test_a_record_of_a_run_has_its_documents(built: Workspace, tmp_path: Path) -> None:
