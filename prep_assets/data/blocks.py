@@ -88,7 +88,7 @@ FORGOTTEN = "forgotten"
 MISSED = (FILTERED, WRONG_TYPE, FORGOTTEN)
 """Reasons for which filters reject rows."""
 
-_ABSENT = object()
+ABSENT = object()
 
 
 class WrongType(Exception):
@@ -117,14 +117,14 @@ class Condition(Struct, frozen=True):
         Raises:
             WrongType: an order operator meets a value of another type, e.g. the string of a CSV column against a number.
         """
-        value = _value_at(payload, self.field)
+        value = value_at(payload, self.field)
         if self.operator == "exists":
-            return (value is not _ABSENT) is self.value
+            return (value is not ABSENT) is self.value
         if self.operator in ("==", "!="):
             return _is_equal(value, self.value) is (self.operator == "==")
         if self.operator in ("in", "not_in"):
             return any(_is_equal(value, candidate) for candidate in self.value) is (self.operator == "in")
-        if value is _ABSENT or value is None:
+        if value is ABSENT or value is None:
             return False
         if _json_type(value) != _json_type(self.value):
             raise WrongType(f"{self} needs a {_json_type(self.value)}, the record has {type(value).__name__} {str(value)[:80]!r}")
@@ -163,13 +163,14 @@ def _condition(field: str, name: Any, value: Any) -> Condition:
     return Condition(field, name, value)
 
 
-def _value_at(payload: Any, field: str) -> Any:
+def value_at(payload: Any, field: str) -> Any:
+    """The value of a field, which may reach into nested objects as `Condition.field` does; `ABSENT` where there is none."""
     if field in payload:
         return payload[field]
     value = payload
     for key in field.split("."):
         if not isinstance(value, Mapping) or key not in value:
-            return _ABSENT
+            return ABSENT
         value = value[key]
     return value
 

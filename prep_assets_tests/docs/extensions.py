@@ -45,10 +45,10 @@ USES: Mapping[str, str] = {
         stores.version_folders text.certify text.conversation text.environment text.template workers.pool
     """,
     "neighbours": """
-        checks.licences cli cli.stores cli.terminal config.family config.loading config.models data.blocks data.quarantine engine.events
-        engine.execute errors graph.graph pipeline.asset pipeline.examples pipeline.sources pipeline.workspace records samples
-        schemas.reader stores.files stores.manifest stores.published stores.verification stores.version_folders text.visible version
-        where
+        checks.licences cli cli.stores cli.terminal config.family config.loading config.models data.blocks data.files data.quarantine
+        engine.events engine.execute errors graph.graph pipeline.asset pipeline.examples pipeline.sources pipeline.workspace records
+        samples schemas.reader stores.files stores.manifest stores.published stores.verification stores.version_folders text.visible
+        version where
     """,
     "preprocess": """
         cli cli.stores config.base config.family config.loading config.mask config.models data data.addresses data.blocks data.files

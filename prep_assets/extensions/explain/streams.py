@@ -466,6 +466,16 @@ def read_rows(workspace: Workspace, raw: str, domain: str, wanted: Collection[tu
     return records
 
 
+def rows_of(workspace: Workspace, raw: str, domain: str, number: int) -> Iterator[Record | Unreadable]:
+    """Every row of a file of a domain, as its family reads it.
+
+    Raises:
+        SourceError: it changed since it was pinned.
+    """
+    txt = domain_of(workspace.family(FAMILIES[raw.removesuffix("_raw")]), domain).txt
+    yield from _rows(files_of(workspace, raw, domain)[number], number, txt)
+
+
 def _rows(file: SourceFile, number: int, txt: Any) -> Generator[Record | Unreadable]:
     for block in read_blocks(file, number, block_bytes=4 << 20, txt=txt):
         yield from block.records

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from itertools import chain, islice, starmap
 from typing import Any
@@ -19,6 +19,7 @@ from prep_assets.data.quarantine import read_quarantine
 from prep_assets.engine.events import Event
 from prep_assets.engine.execute import build
 from prep_assets.errors import ConfigError, Refused, StoreError
+from prep_assets.extensions.neighbours.opt_outs import Rule, matching
 from prep_assets.graph.graph import EVERY, family_assets, family_of, has_records
 from prep_assets.pipeline.asset import Asset
 from prep_assets.pipeline.examples import converter
@@ -53,6 +54,9 @@ class Forgotten(Struct, frozen=True):
         searched: count of current stores that were searched, exports included.
         old: versions on disk that are not current and hold a record.
         removed: folders of such versions that were deleted.
+        rule: what rows were asked for by, field → values; empty where all were named.
+        contents: label → hashes of the content of a store before and after; equal where it held none of the records.
+        unsearched: raw stores that are not built, so that a rule could not look at their rows.
     """
 
     tombstones: tuple[Tombstone, ...]
@@ -61,6 +65,9 @@ class Forgotten(Struct, frozen=True):
     searched: int
     old: tuple[Old, ...]
     removed: tuple[str, ...] = ()
+    rule: Mapping[str, tuple[str, ...]] = {}
+    contents: Mapping[str, tuple[str, str]] = {}
+    unsearched: tuple[str, ...] = ()
 
 
 def forget(
@@ -69,12 +76,15 @@ def forget(
     *,
     reason: str = "",
     prune: bool = False,
+    rule: Rule | None = None,
+    domains: Sequence[str] = (),
     tell: Callable[[Event], None] = lambda event: None,
 ) -> Forgotten:
     """Forget records: write tombstones, rebuild the stores that held them, and search every current store for them.
 
     Args:
         records: names as `where` takes them.
+        rule: rows that are forgotten as well, of all pinned domains, or of `domains` alone.
         reason: written into the tombstones.
         prune: delete unused versions of stores that held them, and drafts and candidates that hold them.
 
@@ -88,15 +98,22 @@ def forget(
         if isinstance(location.payload, str):
             raise ConfigError(f"{location.domain}/{location.id} cannot be read, so nothing is made of it. Take it out of its file")
     digests = {record: payload_digest(location.payload) for record, location in named if location.payload != ""}
+    matched, unsearched = ([], []) if rule is None else matching(workspace, rule, domains)
     # families whose store of the domain is not built yet get a tombstone too
-    stones = (Tombstone(location.family, location.domain, location.id, digests[record], reason) for record, location in named)
+    stones = [Tombstone(location.family, location.domain, location.id, digests[record], reason) for record, location in named]
+    stones += [Tombstone(row.family, row.domain, row.id, payload_digest(row.payload), reason) for row in matched]
     fresh = add_tombstones(workspace.configs, stones)
     after = Workspace(workspace.configs, workspace.stores, progress=workspace.progress)
-    needles = [words for location in readable for words in needles_of(workspace, location.family, location.domain, location.payload)]
-    search = _Search(after, {(location.family, location.domain) for _, location in named}, needles)
+    rows = [(each.family, each.domain, each.payload) for each in readable] + [(each.family, each.domain, each.payload) for each in matched]
+    needles = [words for row in rows for words in needles_of(workspace, *row)]
+    touched = {(location.family, location.domain) for _, location in named} | {(each.family, each.domain) for each in matched}
+    search = _Search(after, touched, needles)
+    before = search.contents()
     for asset, place in list(search.stores()):
         build(after, asset.name, partition=place.partition or None, tell=tell)
-    remaining, searched = search.left([(location.family, f"{location.domain}/{location.id}") for location in readable])
+    contents = {label: (before.get(label, ""), content) for label, content in search.contents().items()}
+    known = [(location.family, f"{location.domain}/{location.id}") for location in readable]
+    remaining, searched = search.left(known, {(row.family, f"{row.domain}/{row.id}") for row in matched})
     # versions with open readers are not deleted, so free what `where` opened, and delete before old versions are searched
     if prune:
         search.let_go()
@@ -104,8 +121,11 @@ def forget(
     removed = tuple(f"{place.backend.where}/versions/{name}" for _, place in pruned for name in place.remove_unused())
     found = ((place.asset, place.partition) for location in readable for place in location.found)
     refused = ((place.asset, place.partition) for location in readable for place in location.not_here)
-    held = dict.fromkeys(starmap(label_of, chain(found, refused)))
-    return Forgotten(fresh, tuple(held), remaining, searched, tuple(search.old()), removed)
+    held = dict.fromkeys(
+        [*starmap(label_of, chain(found, refused)), *(label for label, (old, new) in contents.items() if matched and old != new)]
+    )
+    asked = {} if rule is None else {field: tuple(sorted(values)) for field, values in rule.values.items()}
+    return Forgotten(fresh, tuple(held), remaining, searched, tuple(search.old()), removed, asked, contents, tuple(unsearched))
 
 
 class _Search(Struct, frozen=True):
@@ -124,8 +144,14 @@ class _Search(Struct, frozen=True):
                     if place.exists and (not partition or (family, partition) in self.domains):
                         yield asset, place
 
-    def left(self, known: Sequence[tuple[str, str]]) -> tuple[dict[str, tuple[str, ...]], int]:
-        """Label → ids of records, of (family, name), that current stores still hold, by index or by text; and the count of stores searched."""
+    def contents(self) -> dict[str, str]:
+        """Label → hash of the content of each current store."""
+        found = ((place.label, place.current()) for _, place in self.stores())
+        return {label: store.manifest.content_hash for label, store in found if store is not None}
+
+    def left(self, known: Sequence[tuple[str, str]], matched: Set[tuple[str, str]]) -> tuple[dict[str, tuple[str, ...]], int]:
+        """Label → ids of records, of (family, name), that current stores still hold, by index or by text; and the count of stores searched. Those that a
+        rule matched are many: their names are looked for in each store once."""
         holders: dict[str, list[str]] = {}
         for family, name in known:
             for current in (candidate for candidate in where(self.workspace, name) if candidate.family == family):
@@ -137,6 +163,10 @@ class _Search(Struct, frozen=True):
         for asset, place in stores:
             published, source = place.current(), self._source(asset, place)
             if published is not None and asset.name in EVERY:
+                if matched and has_records(published):
+                    names = (f"{each.domain}/{each.id}" for each in records_of(self.workspace, published))
+                    if held := [name for name in names if (asset.family, name) in matched]:
+                        holders.setdefault(place.label, []).extend(held)
                 if records := records_with(self.workspace, published, self.needles):
                     holders.setdefault(place.label, []).extend(records)
             elif published is None or published.manifest.recipe["source"] != source:
