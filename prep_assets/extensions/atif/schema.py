@@ -16,9 +16,9 @@ from prep_assets.extensions.agents.logs import Message, result_of
 from prep_assets.extensions.agents.runs import Call, group_of
 from prep_assets.extensions.rl.schemas import ids_of, nested, numbers_of
 from prep_assets.samples import ASSISTANT, SYSTEM, USER, Group, Row, Sample, changed
-from prep_assets.schemas.fields import as_integer, as_mapping, as_number, objects, text_of, value_at, whole
+from prep_assets.schemas.fields import as_integer, as_list, as_mapping, as_number, objects, text_of, value_at, whole, wrong_type
 from prep_assets.schemas.registry import Convert, schema
-from prep_assets.schemas.turns import ChatFormat, chat_sample, tools_at
+from prep_assets.schemas.turns import ChatFormat, chat_sample, require_answer, tools_at
 
 NEWEST = 8
 """The latest minor version; later ones may say what this module does not know."""
@@ -73,7 +73,8 @@ def atif(*, agent: str | None = None) -> Convert:
                 "several_agents" if found else "no_trained_trace", f"{len(found)} of its trajectories are of {agent!r}, needs one"
             )
         messages = [message for said in _steps(found[0]) for message in said]
-        sample = changed(chat_sample({}, ChatFormat().turns(messages, "steps")), tools=tools_at({"tools": _tools(found[0])}, "tools"))
+        require_answer(turns := ChatFormat().turns(messages, "steps"))
+        sample = changed(chat_sample({}, turns), tools=tools_at({"tools": _tools(found[0])}, "tools"))
         whole(inside if agent is None else row)  # what other agents said
         return sample
 
@@ -137,7 +138,10 @@ def _steps(trajectory: Row) -> Iterator[list[Message]]:
         if as_integer(value_at(step, "step_id", place), f"{place}.step_id") != number:
             raise Refused("lost_turn", f"{place} has step_id {step['step_id']}, and is step {number}: a step is missing, or out of order")
         source, said = step.get("source"), [*_messages(place, step)]
-        given, wrote = ((step.get("metrics") or {}).get(f"{name}_token_ids") or [] for name in ("prompt", "completion"))
+        metrics = as_mapping(step.get("metrics") or {}, f"{place}.metrics")
+        given, wrote = (
+            as_list(metrics.get(name) or [], f"{place}.metrics.{name}") for name in ("prompt_token_ids", "completion_token_ids")
+        )
         asked |= source == "user"
         if source == "user" and not said:
             raise Refused("lost_turn", f"{place} is of the user, and empty: the prompt may stand in prompt_token_ids alone")
@@ -154,7 +158,7 @@ def _steps(trajectory: Row) -> Iterator[list[Message]]:
 
 def _messages(place: str, step: Row) -> Iterator[Message]:
     """The message of a step, then what was observed."""
-    source, extra = text_of(step, "source", place), whole(step.get("extra")) or {}
+    source, extra = text_of(step, "source", place), as_mapping(step.get("extra") or {}, f"{place}.extra")
     if source not in _ROLES:
         raise Refused("unknown_role", f"{place} has source {source!r}; known: {', '.join(_ROLES)}")
     if extra.get("is_sidechain") is True:
@@ -165,7 +169,7 @@ def _messages(place: str, step: Row) -> Iterator[Message]:
     if source == "agent":
         calls = [_call(*placed) for placed in objects(step.get("tool_calls") or [], f"{place}.tool_calls")]
         message |= {"reasoning_content": step.get("reasoning_content"), "tool_calls": calls}
-    if step.get("is_copied_context") is True or step.get("llm_call_count") == 0:  # said elsewhere, or by no model
+    if not _is_call(place, step):
         message |= {"loss_weight": 0} if source == "agent" else {}
     observed = as_mapping(step.get("observation") or {}, f"{place}.observation").get("results") or []
     results = [*objects(observed, f"{place}.observation.results")]
@@ -179,6 +183,14 @@ def _messages(place: str, step: Row) -> Iterator[Message]:
             yield result_of(text_of(result, "source_call_id", within), content)
         elif content:
             yield {"role": USER, "content": content}
+
+
+def _is_call(place: str, step: Row) -> bool:
+    """Whether a model said what a step says, and not another trajectory before."""
+    copied, calls = step.get("is_copied_context"), step.get("llm_call_count")
+    if not isinstance(copied, bool | None):
+        wrong_type(copied, f"{place}.is_copied_context", "true or false")
+    return copied is not True and (calls is None or as_integer(calls, f"{place}.llm_call_count") > 0)
 
 
 def _is_blank(content: Any) -> bool:
@@ -205,7 +217,7 @@ def _calls(run: int, trajectory: Row, logprobs_key: str | None, subagents: bool,
     """The calls of a model in a trajectory, then those of its sub-agents."""
     before = list[Message]()
     for (place, step), said in zip(objects(value_at(trajectory, "steps"), "steps"), _steps(trajectory), strict=True):
-        if step.get("source") == "agent" and step.get("is_copied_context") is not True and step.get("llm_call_count") != 0:
+        if step.get("source") == "agent" and _is_call(place, step):
             metrics = as_mapping(step.get("metrics") or {}, f"{place}.metrics")
             keys = ("prompt_token_ids", "completion_token_ids", *([logprobs_key] if logprobs_key else []))
             given, ids, *scores = (value_at(metrics, key, f"{place}.metrics") for key in keys)

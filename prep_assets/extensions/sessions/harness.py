@@ -15,7 +15,7 @@ from msgspec import Struct
 from prep_assets.errors import Refused, nearest
 from prep_assets.extensions.agents.logs import Message, Placed, of_blocks, of_items, result_of
 from prep_assets.samples import ASSISTANT, SYSTEM, TOOL_CALL, USER, Row, Sample, Turn, changed, turn
-from prep_assets.schemas.fields import View, as_mapping, as_text, objects, peek, text_of, value_at, whole
+from prep_assets.schemas.fields import View, as_mapping, as_text, objects, peek, text_of, value_at, whole, wrong_type
 from prep_assets.schemas.registry import Convert, schema
 from prep_assets.schemas.turns import TEXT_PARTS, ChatFormat, chat_sample, tools_at
 from prep_assets.stores.files import dumps
@@ -84,7 +84,9 @@ def agent_session(
     def convert(row: Row) -> Sample:
         lines = [("the row", row)] if _is_hermes(row) else [*objects(value_at(row, "lines"), "lines")]
         system, tools, messages = _read(lines, rules)
-        turns = ChatFormat().turns([_in_lines(each) for each in messages if each["content"] != [] or each["role"] != ASSISTANT], "lines")
+        turns = ChatFormat().turns(
+            [_in_lines(each) for each in messages if each.get("content") != [] or each["role"] != ASSISTANT], "lines"
+        )
         if system.strip() and (not turns or turns[0].text != system):
             turns = (turn(SYSTEM, system), *turns)
         return changed(chat_sample(row, _ended(turns, open_end), None), tools=tools_at({"tools": tools}, "tools"))
@@ -97,7 +99,7 @@ def _in_lines(message: Message) -> Message:
     if isinstance(message, View) or not isinstance(message["content"], list):
         return message
     parts = list[Message]()
-    for part in message["content"]:
+    for _, part in objects(message["content"], "content"):
         text = text_of(part, "text", "a part") if part.get("type") in TEXT_PARTS else None
         if text is not None and parts and parts[-1].get("type") == "text":
             parts[-1] = {"type": "text", "text": f"{parts[-1]['text']}\n{text}"}
@@ -140,13 +142,21 @@ def _aside(fields: Row, *but: str) -> None:
             whole(fields.get(name))
 
 
+def _flag(line: Placed, key: str) -> bool:
+    """A field of a line that is true, false or not there. Nothing is read by it."""
+    value = peek(line[1], key)
+    return value if isinstance(value, bool) else value is not None and wrong_type(value, f"{line[0]}.{key}", "true or false")
+
+
 def _named(fields: Row, key: str) -> str:
     return value if isinstance(value := peek(fields, key), str) else ""
 
 
 def _path(lines: Lines, last: int, id: str, parent: str) -> set[int]:
     """The lines from the first to the last one, by their parents; all lines where none has one."""
-    number = {_named(line, id): at for at, (_, line) in enumerate(lines) if _named(line, id)}
+    named = [(_named(line, id), at) for at, (_, line) in enumerate(lines) if _named(line, id)]
+    if len(number := dict(named)) < len(named):
+        raise Refused("repeated_line", f"{len(named)} lines have {len(number)} different ids, so that nothing says which follows which")
     path, at = set[int](), last if any(_named(line, parent) for _, line in lines) else None
     while at is not None and at not in path:
         path.add(at)
@@ -168,7 +178,7 @@ _MARKUP = ("<command-name>", "<command-message>", "<local-command-")
 
 def _claude(lines: Lines, rules: Rules) -> Read:
     spoken = [at for at, (_, line) in enumerate(lines) if peek(line, "type") in _CLAUDE]
-    main = [at for at in spoken if peek(lines[at][1], "isSidechain") is not True]
+    main = [at for at in spoken if not _flag(lines[at], "isSidechain")]
     if 0 < len(main) < len(spoken) and rules.sidechains == "refuse":
         aside = len(spoken) - len(main)
         raise Refused("sidechains", f"{aside} of its {len(spoken)} lines are of sub-agents. With sidechains: leave_out, they are left out")
@@ -194,7 +204,7 @@ def _one_branch(lines: Lines, spoken: Sequence[int], rules: Rules) -> set[int]:
     kept = {at for at in spoken if at in path or not answers.isdisjoint(_ids(lines[at]))}
     calls = {call for at in kept for call in _ids(lines[at], "tool_use", "id")}
     kept |= {at for at in spoken if not calls.isdisjoint(_ids(lines[at], "tool_result", "tool_use_id"))}
-    summaries = [at for at in spoken if peek(lines[at][1], "isCompactSummary") is True]
+    summaries = [at for at in spoken if _flag(lines[at], "isCompactSummary")]
     if summaries:
         rules.one("compacted", f"{lines[summaries[-1]][0]} is a summary of what was said before")
     elif left := [at for at in spoken if at not in kept]:
@@ -217,7 +227,7 @@ def _claude_message(place: str, line: Row) -> dict[str, Any] | None:
     content, role = value_at(message, "content", place), text_of(message, "role", place)
     blocks = [{"type": "text", "text": content}] if isinstance(content, str) else [block for _, block in objects(content, place)]
     first = next((str(peek(block, "text")) for block in blocks if peek(block, "type") == "text"), "").lstrip()
-    if line.get("isMeta") is True or (role == USER and first.startswith(_MARKUP)) or message.get("model") == "<synthetic>":
+    if _flag((place, line), "isMeta") or (role == USER and first.startswith(_MARKUP)) or message.get("model") == "<synthetic>":
         whole(message)
         return None
     said = list[Row]()
@@ -264,7 +274,8 @@ def _codex(lines: Lines, rules: Rules) -> Read:
         elif kind == "compacted":
             rules.one("compacted", f"{place} replaces what was said before by a summary")
             whole([item for _, item in items])
-            history = value_at(as_mapping(whole(line)["payload"], place), "replacement_history", place)
+            history = value_at(as_mapping(whole(value_at(line, "payload", place)), place), "replacement_history", place)
+            _aside(line)
             items = [item for within, entry in objects(history, place) for item in _item(within, entry)]
         elif isinstance(event, Mapping) and peek(event, "type") == "thread_rolled_back":
             raise Refused("branches", f"{place} takes turns back that stand before it")
@@ -275,13 +286,16 @@ def _codex(lines: Lines, rules: Rules) -> Read:
 
 def _item(place: str, item: Row) -> Iterator[Placed]:
     """An item as OpenAI's Responses have it; nothing for a snapshot, and for what the harness says by itself."""
-    kind, role = item.get("type") or "message", item.get("role")
+    kind = text_of(item, "type", place)
     for name in _OF_ITEMS:
         whole(item.get(name))
     call = {"type": "function_call", "call_id": item.get("call_id"), "name": item.get("name")}
     if kind == "ghost_snapshot":
         whole(item)
     elif kind == "message":
+        role = text_of(item, "role", place)
+        if role not in (USER, ASSISTANT, SYSTEM, "developer"):
+            raise Refused("unknown_role", f"{place} is a message of {role!r}; known: user, assistant, system, developer")
         texts = [str(peek(part, "text")) for _, part in objects(value_at(item, "content", place), place)]
         if role not in (USER, ASSISTANT) or (role == USER and texts[:1] and texts[0].lstrip().startswith(_WRAPPED)):
             whole(item)
@@ -295,8 +309,10 @@ def _item(place: str, item: Row) -> Iterator[Placed]:
         output = value_at(item, "output", place)
         output = whole(output).get("content") if isinstance(output, Mapping) else output
         yield place, {**call, "type": "function_call_output", "output": output}
-    else:
+    elif kind in ("reasoning", "function_call"):
         yield place, item
+    else:
+        raise Refused("unknown_part", f"{place} is an item of type {kind!r}, which OpenAI runs itself or nobody knows")
 
 
 # Pi: entries with a parent.

@@ -163,6 +163,12 @@ WRONG: dict[str, tuple[list[Line], str]] = {
         "unknown_role",
     ),
     "with an answer that was stopped": ([*pi()[:4], STOPPED], "aborted_answer"),
+    "with a line twice": ([*claude(), claude()[-1]], "repeated_line"),
+    "with a flag of another kind": ([*claude()[:-1], {**claude()[-1], "isSidechain": "no"}], "wrong_type"),
+    "with a message of nobody": (
+        [*codex(), {"type": "response_item", "payload": {"type": "message", "role": "critic", "content": []}}],
+        "unknown_role",
+    ),
     "of nobody": ([{"type": "note", "words": "None."}], "unknown_session"),
     "without an answer": (claude()[:3], "no_assistant_turn"),
     "beside another": ([*hermes(1), *hermes(2)], "several_sessions"),

@@ -37,7 +37,8 @@ def session(walk: Walk, row: Row, role: str, path: str) -> None:
         told = [meta.get("base_instructions") or meta.get("instructions") or "" for meta in metas]
         system = next((text for each in told if (text := each.get("text") if isinstance(each, Mapping) else each)), None)
         tools(walk, next((found for meta in metas if (found := meta.get("tools") or meta.get("dynamic_tools"))), []), role, "tools")
-        items = [item for line in lines[begin:] for item in (line["payload"].get("replacement_history") or [line["payload"]])]
+        spoken = [line["payload"] for line in lines[begin:] if line["type"] in ("response_item", "compacted")]
+        items = [item for each in spoken for item in (each.get("replacement_history") or [each])]
         said = _joined([message for item in items for message in _of_item(item)], joins=True)
     else:
         system, mixed = None, {bool(line.get("isSidechain")) for line in lines if line.get("message")} == {True, False}
@@ -55,7 +56,15 @@ def _is_said(message: Row) -> bool:
 
 
 def _blocks(content: Any) -> list[Any]:
-    return [{"type": "text", "text": content}] if isinstance(content, str) else [*(content or ())]
+    listed = content if isinstance(content, list) else [{"type": "text", "text": content}] if isinstance(content, str) else ()
+    return [block for block in listed if isinstance(block, Mapping)]
+
+
+def _message(line: Row) -> Row:
+    found = line.get("message")
+    if not isinstance(found, Mapping) or line.get("type") not in ("user", "assistant", "message"):
+        return {}
+    return found if isinstance(found.get("id"), str) else {**found, "id": None}
 
 
 def _calls_in(message: Message) -> bool:
@@ -87,11 +96,11 @@ def _last_branch(lines: Sequence[Row]) -> list[Row]:
         ):
             path.append(line)
             wanted = line.get("parentUuid", line.get("parentId"))
-    found = [line.get("message") or {} for line in path]
+    found = [_message(line) for line in path]
     ids = {message.get("id") for message in found} - {None}
-    found += [message for line in lines if (message := line.get("message") or {}).get("id") in ids]
+    found += [message for line in lines if (message := _message(line)).get("id") in ids]
     calls = {block.get("id") for message in found for block in _blocks(message.get("content"))} - {None}
-    return [line for line in lines[begin:] if line in path or _is_beside(line.get("message") or {}, ids, calls)]
+    return [line for line in lines[begin:] if line in path or _is_beside(_message(line), ids, calls)]
 
 
 def _is_beside(message: Row, ids: set[Any], calls: set[Any]) -> bool:
@@ -100,8 +109,8 @@ def _is_beside(message: Row, ids: set[Any], calls: set[Any]) -> bool:
 
 def _of_line(line: Row) -> Iterator[Message]:
     """What a line of Claude Code or Pi says."""
-    message = line.get("message") or {}
-    attached = line.get("attachment") or {}
+    message = _message(line)
+    attached = (line.get("attachment") if line["type"] == "attachment" else None) or {}
     if attached.get("type") == "queued_command":
         message = {"role": "user", "content": attached["prompt"]}
     blocks, user = _blocks(message.get("content")), message.get("role") == "user"
