@@ -742,9 +742,13 @@ class ChatTemplate:
     @cached_property
     def stop_token(self) -> str:
         """The control token that ends an assistant's turn; ``""`` if there is none, so that a model never learns to stop."""
-        if self.renderer is not None and (tokens := self.ends.tokens(self.ends.answers[0])):
-            return self.ends.answers[0][slice(*tokens[-1])]
-        return self.first_control(self._after_answer(2).lstrip())
+        return self.ending(self._after_answer(2) if self.renderer is None else self.ends.answers[0])
+
+    def ending(self, stop: str) -> str:
+        """The control token at which generation stops, of the text that ends an answer: the first, of a format that code writes the last; ``""`` for
+        none."""
+        tokens = () if self.renderer is None else self.ends.tokens(stop)
+        return stop[slice(*tokens[-1])] if tokens else self.first_control(stop.lstrip())
 
     def first_control(self, text: str) -> str:
         """The control token that `text` begins with, or ``""``."""

@@ -47,7 +47,12 @@ def doctor(
     """prime-rl and Tinker are compared by their own renderers, TRL by its own code if it is installed, the others by rules read from their code."""
     ours = Ours.open(tokenizer, template, revision)
     theirs = _transformers(tokenizer, revision)
-    theirs.chat_template = ours.template.source
+    if ours.template.renderer is not None and trainer not in RENDERERS:
+        raise ConfigError(
+            f"--trainer {trainer} writes chats by a Jinja template, and {template} is code. Compare it with {' or '.join(RENDERERS)}, which have renderers "
+            "of their own"
+        )
+    theirs.chat_template = None if ours.template.renderer is not None else ours.template.source
     name, rows = _rows(dataset, schema, count)
     diagnosis = diagnose(ours, theirs, trainer, rows, most=show, renderer=renderer)
     if not diagnosis.compared:

@@ -382,7 +382,7 @@ def generation_stops(template: ChatTemplate) -> tuple[str, ...]:
     for sample in PROBES.values():
         rendered = try_render(template, sample)
         for kind, text, generated in () if isinstance(rendered, Refused) else stopped_answers(rendered):
-            token = template.first_control(text.lstrip())  # generation stops at the first token
+            token = template.ending(text)
             kind_of_stop[token] = min(kind, kind_of_stop.get(token, kind), key=STOPS.index)
             inner_tokens.update(token for token in template.control if token in generated)
     return tuple(

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from prep_assets.config.mask import MaskPolicy
-from prep_assets.errors import PrepAssetsError, Refused, TemplateError
+from prep_assets.errors import ConfigError, PrepAssetsError, Refused, TemplateError
+from prep_assets.extensions.doctor.command import doctor
 from prep_assets.extensions.encoders import own
 from prep_assets.extensions.encoders.formats import find
+from prep_assets.extensions.exports.assets import generation_stops
 from prep_assets.proofs.certificate import check_certificate
 from prep_assets.proofs.derive import MaskOptions, derive, disagreement
 from prep_assets.samples import ASSISTANT, TEXT, THINKING, USER, Region, Sample, Turn, turn
@@ -22,6 +24,7 @@ from prep_assets.text.spans import trained
 from prep_assets.text.template import ChatTemplate, bind
 from prep_assets.text.vocabulary import load_vocabulary
 from prep_assets_tests.extensions.encoders.written import K3, tokenizer_with
+from prep_assets_tests.graph.workspaces import jsonl
 
 MODULE = "prep_assets_tests.extensions.encoders.vendor_formats"
 CHAT = Sample(
@@ -54,6 +57,7 @@ def test_a_vendors_format_is_a_template(template: ChatTemplate) -> None:
     assert check_certificate(certify(template).as_dict(), template).passed
     assert certify(template).proofs[-1] == "2 golden chats of its vendor"
     assert {*certify(template).chats.values()} == {"right"}
+    assert generation_stops(template) == ("<|end_of_msg|>",)
 
 
 @pytest.mark.parametrize("lost", ["one_marker_changed", "a_turn_lost"])
@@ -107,3 +111,12 @@ def test_what_the_function_raises_rejects_the_chat(template: ChatTemplate) -> No
     said = r"template_refuses: template encoder:.*: ValueError: no role developer; take a template that writes such a chat"
     with pytest.raises(Refused, match=said):
         render(Sample((turn("developer", "Hi"), turn(ASSISTANT, "Hello!"))), template)
+
+
+def test_the_doctor_compares_no_trainer_that_has_no_such_code(tmp_path: Path) -> None:
+    chats = jsonl(tmp_path / "chats.jsonl", [{"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello!"}]}])
+    tokenizer = tokenizer_with(K3, tmp_path / "tokenizer")
+    with pytest.raises(
+        ConfigError, match=r"--trainer trl writes chats by a Jinja template, and encoder:.* is code\. Compare it with prime-rl or tinker"
+    ):
+        doctor.__wrapped__(trainer="trl", dataset=str(chats), tokenizer=tokenizer, template=f"encoder:{MODULE}:chat")  # type: ignore[attr-defined]

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from prep_assets.config.models import Sft
+from prep_assets.extensions.doctor.command import doctor
 from prep_assets.extensions.encoders import formats
 from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.graph.graph import EVERY
@@ -96,3 +97,14 @@ def test_second_implementation_that_says_otherwise_stops_a_store(tmp_path: Path,
     with pytest.raises(Exception, match="renderers_differ"):
         build(workspace_of("gpt-oss", tmp_path), "sft_tokens", "chats")
     assert formats.find("encoder:gpt-oss", None) is wrong
+
+
+def test_prime_rl_trains_on_the_same_tokens(tmp_path: Path) -> None:
+    """Its own code, with the renderer of its own that it would take: ids and labels of each row, but for a control token that is typed in a text."""
+    names = ("latest_reminder", "action", "query", "authority", "domain", "title", "read_url")
+    tokenizer = tokenizer_with([*V4, *(f"<｜{name}｜>" for name in names)], tmp_path / "tokenizer")
+    rows = [ROWS[at] for at in (0, 2, 4, 5)]
+    arguments = {"trainer": "prime-rl", "dataset": str(jsonl(tmp_path / "chats.jsonl", rows)), "tokenizer": tokenizer}
+    facts = doctor.__wrapped__(**arguments, template="encoder:deepseek-v4", renderer="deepseek-v4").facts  # type: ignore[attr-defined]
+    assert (facts["compared"], facts["equal"]) == (4, 3)
+    assert "a control token that is typed in a text becomes the control token" in str(facts)
