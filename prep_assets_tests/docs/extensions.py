@@ -106,8 +106,8 @@ USES: Mapping[str, str] = {
         stores.version_folders text.template text.vocabulary
     """,
     "recall": """
-        cli.terminal config.base config.models engine.plan engine.status errors graph.graph pipeline.workspace stores.manifest
-        stores.published stores.remote stores.verification stores.version_folders
+        cli.terminal config.base config.models engine.plan engine.status errors graph.graph pipeline.asset pipeline.workspace
+        stores.manifest stores.published stores.remote stores.verification stores.version_folders
     """,
     "remote": """
         data.addresses data.local_files errors

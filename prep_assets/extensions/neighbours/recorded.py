@@ -47,12 +47,17 @@ def _manifest(file: Path) -> Manifest | None:
 def names_in(files: Iterable[Path], contents: Collection[str]) -> Iterator[tuple[str, str]]:
     """File and content hash, wherever a file that is no manifest names one of these hashes, or `DIGITS` of its digits."""
     wanted = {content[:DIGITS].encode(): content for content in contents}
-    for file in files:
+    for file in (file for file in files if file.name != MANIFEST):
         named, kept = set[bytes](), b""
-        with file.open("rb") as opened:
-            while file.name != MANIFEST and (block := opened.read(BLOCK)):
-                named |= {match[0][:DIGITS] for match in _HASHES.finditer(kept + block)} & wanted.keys()
-                kept = (kept + block)[-2 * DIGITS :]  # a hash may lie across two blocks
+        try:
+            with file.open("rb") as opened:
+                while block := opened.read(BLOCK):
+                    named |= {match[0][:DIGITS] for match in _HASHES.finditer(kept + block)} & wanted.keys()
+                    kept = (kept + block)[-2 * DIGITS :]  # a hash may lie across two blocks
+        except OSError as error:
+            raise ConfigError(
+                f"{file} cannot be read ({error.strerror or error}), so it may name any of them. Leave it out, or let it be read"
+            ) from error
         yield from ((str(file), wanted[each]) for each in sorted(named))
 
 
@@ -67,6 +72,7 @@ def commits_of(repositories: Sequence[str], api: Any = None) -> Iterator[tuple[s
     """
     from huggingface_hub import HfApi
     from huggingface_hub.errors import EntryNotFoundError
+    from huggingface_hub.errors import HTTPError as NoAnswer  # type: ignore[attr-defined]
 
     api = api or HfApi()
     for repository in repositories:
@@ -78,6 +84,6 @@ def commits_of(repositories: Sequence[str], api: Any = None) -> Iterator[tuple[s
                     continue
                 if manifest := _manifest(Path(path)):
                     yield f"{repository}@{commit.commit_id}", manifest
-        except (OSError, ValueError) as error:  # base classes of what huggingface_hub raises
-            said = re.sub(r"hf_\w+", "hf_…", error_text(error))
+        except (OSError, ValueError, NoAnswer) as error:  # base classes of what huggingface_hub raises
+            said = re.sub(r"hf_\w+", "hf_…", error_text(error)).rstrip(".")
             raise SourceUnavailable(f"{repository}: {said}. Look at the name, the network and the token") from None

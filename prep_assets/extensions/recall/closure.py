@@ -15,6 +15,7 @@ from prep_assets.errors import ConfigError, nearest
 from prep_assets.extensions.keep.versions import Facts, Key, Values, Version
 from prep_assets.extensions.recall.rules import Compared, Entry, Look, Recall, compare, holds, meant, parse
 from prep_assets.graph.graph import EVERY, family_of_export
+from prep_assets.pipeline.asset import TEMPLATE
 from prep_assets.stores.manifest import label_of
 from prep_assets.stores.version_folders import CONTENT_LENGTH
 
@@ -31,8 +32,8 @@ class Rules:
         self._versions, self._seen, self._held = list(versions), defaultdict[str, set[str]](set), dict[tuple[str, Version], bool | None]()
         for version in versions:
             self._seen[version.key[0]] |= version.facts.keys()
-        declared = (option for asset in EVERY.values() for option in asset.options)
-        self._names = {"asset", "partition", *_TOKENIZER}.union(declared, *_unset().values(), *self._seen.values())
+        declared = {option for asset in EVERY.values() for option in asset.options} - {*TEMPLATE}  # recipes have what these resolve to
+        self._names = {"asset", "partition", "template", *_TOKENIZER}.union(declared, *_unset().values(), *self._seen.values())
 
     def said(self, part: Compared) -> list[str] | None:
         """What recipes say under the name of a comparison that holds of none, sorted; `None` where it holds of any. A name of none is an error."""
@@ -53,17 +54,15 @@ class Rules:
 
     def could(self, rule: str, asset: str) -> bool:
         """Whether a rule may hold of a store of this asset that nobody sees, or of what it was made from."""
-        above = EVERY[asset].inputs if asset in EVERY else ()
-        return holds(parse(rule), self._look(asset, {"asset": (asset,)})) is not False or any(
-            self.could(rule, each.name) for _, each in above
-        )
+        above = [each.name for _, each in EVERY[asset].inputs] if asset in EVERY else []
+        return holds(parse(rule), self._look(asset, {"asset": (asset,)})) is not False or any(self.could(rule, name) for name in above)
 
     def _look(self, asset: str, facts: Facts) -> Look:
         """What a recipe of an asset says under a name; of one that it leaves out at its default, the default."""
         unset = _unset().get(EVERY[asset].family if asset in EVERY else family_of_export(asset), {})
 
         def look(name: str) -> Values | bool | None:
-            if paths := meant(name, facts):
+            if paths := meant(name, facts) or meant(name.removeprefix("preprocessing."), facts):  # which single options of it stand without
                 return tuple(value for path in paths for value in facts[path])
             could = [path for path in meant(name, self._names) if self._applies(asset, path, facts, unset)]
             return None if {*could} - unset.keys() else tuple(value for path in could for value in unset[path]) if could else False
@@ -77,7 +76,8 @@ class Rules:
             return False  # what it would be a part of is not set
         if declared is None or path in self._seen[asset] or path.startswith("tokenizer."):
             return path in self._seen[asset] or (declared is not None and "tokenizer" in declared.options)
-        return (declared.depends is None or path in unset) and (takes(declared, path) or takes(declared, f"preprocessing.{path}"))
+        said = declared.depends is None and not {path, f"preprocessing.{path}"}.isdisjoint(declared.options)
+        return said or (path in unset and takes(declared, path))
 
 
 def reason(version: Version, recalls: Iterable[Recall], rules: Rules, well: Well) -> tuple[int, str] | None:

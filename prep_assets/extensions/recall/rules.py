@@ -77,6 +77,11 @@ def parse(text: str) -> Rule:
             f"the rule {text!r} cannot be read{f', from {odd[0]!r} on' if odd else ''}: it needs NAME OP VALUE, with = != < <= > >=, joined by and, or and "
             "parentheses. For example: tokenizers<0.22 and engine=auto"
         ) from None
+    for part in parts:
+        if part.sign in _ORDER and _comparable(1, part.value)[0] is _comparable("1", part.value)[0] is None:
+            raise ConfigError(
+                f"{''.join(part)}: {part.value!r} is neither a number nor a version, so nothing stands before or behind it. Compare with = or !="
+            )
     return Rule(parts, tree)
 
 

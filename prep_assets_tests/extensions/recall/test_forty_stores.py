@@ -16,6 +16,8 @@ from prep_assets.engine import execute
 from prep_assets.engine.execute import build
 from prep_assets.engine.status import places_in
 from prep_assets.errors import PrepAssetsError, StoreError
+from prep_assets.extensions.keep.versions import read_versions
+from prep_assets.extensions.recall.closure import Rules
 from prep_assets.extensions.recall.command import lift, make, planned, search
 from prep_assets.extensions.recall.record import recalls, settled
 from prep_assets.graph.graph import assets_of
@@ -127,6 +129,12 @@ def test_recalled_is_what_a_full_rebuild_changes(tmp_path: Path) -> None:
     changed = {label for label in wrong if wrong[label] != right[label]}
     assert (len(wrong), len(changed)) == (40, 10)
     assert {"pretrain_tokens[b]", "preference_tokens"} < changed < {*wrong}
+
+    # recipes of now say all that they could say: nothing is unclear for any name that any of them has
+    versions = read_versions(root)
+    names, rules = {name for version in versions for name in version.facts}, Rules(versions)
+    assert len(names) > 60
+    assert [(name, version.key) for name in names for version in versions if rules.holds(f"{name}=x", version) is None] == []
 
     found, _ = search(root, planned(root, WINDOW))
     assert ({each.store for each in found.found}, {each.state for each in found.found}) == (changed, {"recalled"})

@@ -137,7 +137,7 @@ HOLD = {
     "engine=auto and row_len<100 or version=16": True,
     "engine=auto and (row_len<100 or version=17)": False,
     "(engine=fast or engine=auto) and ((version=16))": True,
-    "engine<auto": None,
+    "engine<1": None,
     "absent=1": None,
     "absent=1 or version=16": True,
     "absent=1 and version=17": False,
@@ -169,6 +169,12 @@ def test_a_name_that_no_recipe_has_is_an_error_with_the_nearest(root: Path) -> N
         found(root, "engin=auto")
     never = search(root, planned(root, "engine=fast and tokenizers<1"))[0].never
     assert never == {"engine=fast": ["auto"]}
+
+
+@pytest.mark.parametrize("rule", ["tokenizers<abc", "engine>=auto", "row_len<'1 2'"])
+def test_what_has_no_order_is_an_error(rule: str) -> None:
+    with pytest.raises(ConfigError, match="is neither a number nor a version"):
+        parse(rule)
 
 
 # What a rule means.
@@ -490,6 +496,22 @@ def test_releases_and_records_of_runs_are_found_by_manifest_and_by_hash(root: Pa
         found(root, among=[tmp_path / "nowhere"])
 
 
+def test_a_file_that_cannot_be_read_is_an_error(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may name what is recalled; to pass over it would say that it does not."""
+    (tmp_path / "run.log").write_text("x")
+
+    opened = Path.open
+
+    def refuse(self: Path, *how: Any, **more: Any) -> Any:
+        if self.name == "run.log":
+            raise PermissionError(13, "Permission denied")
+        return opened(self, *how, **more)
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(ConfigError, match=r"run\.log cannot be read \(Permission denied\), so it may name any of them"):
+        found(root, among=[tmp_path / "run.log"])
+
+
 class Hub:
     """As much of `HfApi` as looking at commits takes."""
 
@@ -497,8 +519,10 @@ class Hub:
         self.folder, self.manifests = folder, manifests
 
     def list_repo_commits(self, repository: str, *, repo_type: str) -> list[Any]:
+        from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]
+
         if repository != "us/data":
-            raise OSError("401 for hf_secrettoken")
+            raise HTTPError("401 for hf_secrettoken") if repository == "us/away" else OSError("401 for hf_secrettoken")
         return [SimpleNamespace(commit_id=commit) for commit in self.manifests]
 
     def hf_hub_download(self, repository: str, name: str, *, repo_type: str, revision: str) -> str:
@@ -517,8 +541,9 @@ def test_commits_on_the_hub_are_judged_by_their_manifests(root: Path, tmp_path: 
     hub = Hub(tmp_path, {"0000": None, "1111": first, "2222": second})
     pushed = [each.where for each in search(root, planned(root, RULE), hub=["us/data"], api=hub)[0].found if "@" in each.where]
     assert pushed == ["us/data@1111"]
-    with pytest.raises(SourceUnavailable, match=r"us/other: .*401 for hf_…\. Look at the name"):
-        found(root, hub=["us/other"], api=hub)
+    for name in ("us/other", "us/away"):
+        with pytest.raises(SourceUnavailable, match=rf"{name}: .*401 for hf_…\. Look at the name"):
+            found(root, hub=[name], api=hub)
 
 
 # The command.
