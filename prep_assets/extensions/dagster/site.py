@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import UnionType
-from typing import Any, Literal, Optional, TypeGuard, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Optional, TypeGuard, Union, get_args, get_origin
 
 import dagster as dg
 from msgspec import Struct, field
@@ -244,7 +244,9 @@ def _dagster_type(annotation: Any) -> Any:
         return _dagster_type(arguments[0])
     origin = get_origin(annotation)
     if origin is dict:
-        values = Any if _is_model(arguments[1]) else arguments[1]  # the model validates them
+        values = arguments[1]
+        bare = get_args(values)[0] if get_origin(values) is Annotated else values
+        values = Any if _is_model(bare) or get_origin(bare) is tuple else values  # the model validates them
         return dict.__class_getitem__((str, str if get_origin(values) is Literal else values))
     if origin is tuple:
         return list[str]
