@@ -56,6 +56,12 @@ PLANTS: Mapping[str, Change] = {
         'yield from _walk_files(Path(entry.path), f"{name}/", (*ancestors, inode))',
         "continue",
     ),
+    "what SkyRL trains": (
+        "exports sft",
+        "extensions/exports/huggingface",
+        '"loss_mask": ragged(block.trained.astype(np.int8)',
+        '"loss_mask": ragged(block.next_trained.astype(np.int8)',
+    ),
     "which documents are cut": ("pretrain fim", "text/documents", "if numbers[0] >= rate:", "if numbers[-1] >= rate:"),
     "which part of a document comes first": ("pretrain fim", "text/documents", "numbers[1] < spm_rate)", "numbers[0] < spm_rate)"),
     "results of calls": ("sft qwen3", "schemas/turns", "and turn.tool_call_id not in made", "and turn.tool_call_id in made"),

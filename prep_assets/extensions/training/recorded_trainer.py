@@ -87,9 +87,9 @@ def record_rows(trainer: Any, run: Path | str, store: Path | str) -> RecordRows:
         ConfigError: a data set whose items have no numbers, or are not the rows of the store; several GPUs in one process.
     """
     if getattr(trainer.args, "n_gpu", 1) > 1:
-        raise ConfigError(
-            f"{trainer.args.n_gpu} GPUs in one process share a batch (DataParallel). Start one process for each: torchrun, accelerate launch"
-        )
+        raise ConfigError(f"{trainer.args.n_gpu} GPUs in one process share a batch (DataParallel). Start one process for each: torchrun")
+    if trainer.accelerator.dispatch_batches:
+        raise ConfigError("with dispatch_batches one process cuts batches for all, and nothing says which rows each gets. Leave it out")
     callback = RecordRows(RowRecord(run, trainer.train_dataset, store))
     trainer.train_dataset = callback.record.numbered
     trainer.data_collator = callback.record.collate(trainer.data_collator)

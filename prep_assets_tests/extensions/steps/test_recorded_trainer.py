@@ -155,6 +155,10 @@ def test_rows_that_are_not_those_of_the_store(packed: Workspace, tmp_path: Path)
             match=rf"the \d\d items of this Dataset are not the rows of .*sft_packed: .*{said}.* neither filtered, shuffled nor packed",
         ):
             record_rows(trainer, tmp_path / "run", store)
+    trainer.train_dataset, trainer.accelerator.dataloader_config.dispatch_batches = whole, True
+    with pytest.raises(ConfigError, match="with dispatch_batches one process cuts batches for all"):
+        record_rows(trainer, tmp_path / "run", store)
+    trainer.accelerator.dataloader_config.dispatch_batches = None
     trainer.train_dataset = whole.to_iterable_dataset()
     with pytest.raises(ConfigError, match="items of a IterableDataset have no numbers, as it is streamed"):
         record_rows(trainer, tmp_path / "run", store)
