@@ -229,7 +229,10 @@ def _chats(files: _Files, folder: Path) -> dict[str, tuple[Families, float]]:
                     "align": {"context_parallel": 2, "tensor_parallel": 4, "sequence_parallel": True},
                     "balance": 3,
                 },
-                exports={name: {"from": "sft_packed", "to": name} for name in ("aligned_parquet", "megatron_sft")},
+                exports={
+                    "bridge": {"from": "sft_packed", "to": "aligned_parquet", "options": {"rows_per_file": 9}},
+                    "megatron": {"from": "sft_packed", "to": "megatron_sft"},
+                },
             ),
             1,
         ),
