@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,11 @@ def build_version(backend: Backend, manifest: Manifest, write: Write, *, before:
 __all__ = ["Draft", "Place", "Published", "open_published"]
 
 
+@cache
+def _recalls() -> Any:
+    return plugins.of_extension("recalls", "why")
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """The place of one asset's store (of one partition) under a root directory."""
@@ -159,8 +165,7 @@ class Place:
 
     def recalled(self, manifest: Manifest, *, publishing: bool = False) -> str:
         """Why nothing may read a version of this place, made as a manifest says, or publish it; empty if nothing is said against it."""
-        why = plugins.of_extension("recalls", "why")
-        return str(why(self, manifest, publishing=publishing)) if why else ""
+        return str(why(self, manifest, publishing=publishing)) if (why := _recalls()) else ""
 
     def _check_not_recalled(self, manifest: Manifest) -> None:
         if why := self.recalled(manifest, publishing=True):

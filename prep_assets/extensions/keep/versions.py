@@ -52,6 +52,11 @@ class Version(Struct, frozen=True, eq=False):
         """Its content hash; empty where its manifest cannot be read."""
         return self.manifest.content_hash if self.manifest else ""
 
+    @property
+    def seal(self) -> str:
+        """The hash of all that its manifest says of it; empty where that cannot be read."""
+        return self.manifest.signed_digest if self.manifest else ""
+
 
 def read_versions(root: Path) -> list[Version]:
     """Every version of every store below a root, in order."""

@@ -105,17 +105,17 @@ class Closure:
 
     def __init__(self, versions: Sequence[Version], foreign: Iterable[Version], new: Recall, active: Sequence[Recall]) -> None:
         self.new, self.found, self.unclear = new, dict[Version, tuple[int, str]](), dict[Version, str]()
-        self._rules, self._by = Rules(versions), defaultdict[tuple[Key, str], list[Version]](list)
+        self._rules, self._keys = Rules(versions), defaultdict[str, set[Key]](set)
+        self._by = defaultdict[tuple[Key, str], list[Version]](list)
         self.never = {"".join(part): said for part in parse(new.rule).parts if (said := self._rules.said(part)) is not None}
         for version in versions:
             self._by[version.key, version.content].append(version)
+            self._keys[version.content].add(version.key)
         left, more = [*versions, *foreign], True
         while more:  # what was found last decides of what was made from it
             self.found |= (now := {each: why for each in left if (why := reason(each, (self.new, *active), self._rules, self._well))})
             mine = [(each, why) for each in versions for number, why in [self.found.get(each, (0, ""))] if number == new.number]
-            entries = tuple(
-                Entry(*each.key, each.name, each.content, each.manifest.signed_digest, why) for each, why in mine if each.manifest
-            )
+            entries = tuple(Entry(*each.key, each.name, each.content, each.seal, why) for each, why in mine)
             self.new, left, more = structs.replace(new, found=entries), [each for each in left if each not in now], bool(now)
         while left:
             asked = {each: "; ".join(dict.fromkeys(self._open(each))) for each in left}
@@ -132,7 +132,7 @@ class Closure:
         if version.manifest and self._rules.holds(self.new.rule, version) is None:
             missing = dict.fromkeys(part.name for part in parse(self.new.rule).parts if not meant(part.name, version.facts))
             yield f"its recipe does not say {' and '.join(missing) or 'what can be compared'}"
-        for key, content in version.parents:
+        for key, content in (*version.parents, *((key, each) for each in version.others for key in sorted(self._keys.get(each, ())))):
             label = f"made from {label_of(*key)} {content[:CONTENT_LENGTH]}"
             if (key, content) in self._by and not self._well(key, content):
                 yield f"{label}, of which it cannot be told"

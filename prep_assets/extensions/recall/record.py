@@ -34,8 +34,10 @@ _READ: dict[Path, tuple[float, str, tuple[Recall, ...]]] = {}
 
 def recalls(root: Path) -> tuple[Recall, ...]:
     """Every recall below a root, lifted ones too; an error where the record is damaged."""
-    known = _READ.get(root, (0.0, "", ()))
-    if time.monotonic() > known[0] + SECONDS or remote_of(root) is None:
+    known, is_here = _READ.get(root, (0.0, "", ())), remote_of(root) is None
+    if is_here and not (root / RECORD).is_dir():
+        return ()
+    if is_here or time.monotonic() > known[0] + SECONDS:
         version = Place(root, RECORD).pointers.current
         known = _READ[root] = (time.monotonic(), version, known[2] if version == known[1] else _read(Place(root, RECORD)))
     return known[2]

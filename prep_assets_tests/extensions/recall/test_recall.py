@@ -212,6 +212,19 @@ def test_a_recipe_that_does_not_say_is_listed_and_so_is_what_was_made_from_it(ro
     assert found(root)["pretrain_tokens[c]"] == "unclear"
 
 
+def test_what_names_a_store_by_its_hash_alone_stands_on_it(root: Path) -> None:
+    """As the passages of held-out sets do, whose recipe lists them."""
+    said, silent = put(root, "eval_raw", "bench", {"shard_bytes": 1}, "bench"), put(root, "eval_raw", "other", {}, "other")
+    for name, content in (("bench", said), ("other", silent)):
+        put(root, "eval_passages", name, {"sets": [["eval", name, content]]}, name)
+    assert found(root, "shard_bytes<5 and asset=eval_raw") == {
+        "eval_raw[bench]": "recalled",
+        "eval_passages[bench]": "recalled",
+        "eval_raw[other]": "unclear",
+        "eval_passages[other]": "unclear",
+    }
+
+
 def test_a_store_that_cannot_be_concerned_is_clear_though_it_does_not_say(root: Path) -> None:
     """Raw stores have no tokenizer; one that leaves an option out at its default says so thereby."""
     assert "pretrain_raw[a]" not in found(root)
