@@ -259,9 +259,11 @@ _OF_ITEMS = ("status", "phase", "encrypted_content", "namespace", "end_turn", "i
 
 
 def _codex(lines: Lines, rules: Rules) -> Read:
-    system, tools, items = "", None, list[Placed]()
+    system, tools, items, begun = "", None, list[Placed](), False
     for place, line in lines:
         kind, event = str(peek(line, "type")), peek(line, "payload")
+        if kind == "response_item" and not begun:
+            raise Refused("orphan_line", f"{place} stands before session_meta, with which a session of Codex begins: it was cut")
         if kind == "response_item":
             _aside(line, "payload")
             items += _item(place, as_mapping(value_at(line, "payload", place), place))
@@ -270,7 +272,7 @@ def _codex(lines: Lines, rules: Rules) -> Read:
             _aside(line)
             told = meta.get("base_instructions") or meta.get("instructions") or ""
             system = system or as_text(told.get("text") or "" if isinstance(told, Mapping) else told, f"{place}.payload.base_instructions")
-            tools = tools or meta.get("tools") or meta.get("dynamic_tools")
+            tools, begun = tools or meta.get("tools") or meta.get("dynamic_tools"), True
         elif kind == "compacted":
             rules.one("compacted", f"{place} replaces what was said before by a summary")
             whole([item for _, item in items])
@@ -340,10 +342,10 @@ def _pi(lines: Lines, rules: Rules) -> Read:
 
 
 def _pi_message(place: str, message: Row) -> Message:
-    role, content = text_of(message, "role", place), message.get("content") or []
     _aside(message, "content")
-    if role not in (USER, ASSISTANT, "toolResult"):
+    if (role := text_of(message, "role", place)) not in (USER, ASSISTANT, "toolResult"):
         raise Refused("unknown_role", f"{place} is a message of {role!r}; known: user, assistant, toolResult")
+    content = value_at(message, "content", place)
     if message.get("stopReason") in ("error", "aborted") and content:
         raise Refused("aborted_answer", f"{place} is an answer that ended with {message['stopReason']!r}")
     placed = [] if isinstance(content, str) else objects(content, f"{place}.content")
