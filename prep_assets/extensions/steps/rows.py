@@ -93,11 +93,12 @@ def rank_of(loss: float | None) -> tuple[int, float]:
 
 def _documents(seen: Sequence[Seen]) -> list[int]:
     """Of each row that was seen, how many documents of its item were; 0 where the loop gave the loss of whole rows."""
-    counts, first = [0] * len(seen), 0
-    for at, row in enumerate(seen):
-        first = at if not row.piece else first
-        counts[first : at + 1] = [0 if row.piece is None else row.piece + 1] * (at + 1 - first)
-    return counts
+    counts, documents = list[int](), 0
+    for row in reversed(seen):
+        documents = max(documents, 0 if row.piece is None else row.piece + 1)
+        counts.append(documents)
+        documents = documents if row.piece else 0
+    return counts[::-1]
 
 
 class Items:

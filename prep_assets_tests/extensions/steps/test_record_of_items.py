@@ -157,6 +157,19 @@ def test_lines_pairs_and_exports(every: Workspace, tmp_path: Path) -> None:
         assert said(stretches) == whole(every, "sft_export_trl", None, seen.item)
 
 
+def test_rows_that_are_held_out_say_so(tmp_path: Path, run: Command) -> None:
+    """A loop that trains on them by mistake is seen."""
+    chats = [{"messages": [{"role": "user", "content": f"Is it {n}?"}, {"role": "assistant", "content": f"It is {n}."}]} for n in range(8)]
+    files = [str(jsonl(tmp_path / f"{name}.jsonl", part)) for name, part in (("train", chats[:5]), ("test", chats[5:]))]
+    both = {"files": files[:1], "test_files": files[1:], "schema": "messages"}
+    workspace = all_unchecked(workspace_in(tmp_path / "w", minimal("sft", {"chats": both}, packing={"row_len": 32})))
+    data = PackedDataset(workspace.stores / "sft_packed", "sft_dev_packed")
+    sources = [each.source for _, stretches in seen_items(workspace, tmp_path / "run", data, PaddingFree()) for each in stretches]
+    assert {(each.id, each.held_out) for each in sources if each} == {(f"test.jsonl:{n}", True) for n in (1, 2, 3)}
+    shown = run(workspace, "step", tmp_path / "run", 1).output
+    assert "chats/test.jsonl:1 (held out)" in shown and "--stream sft_dev_packed --row" in shown
+
+
 def test_losses_of_accumulated_batches_of_items_and_of_none(every: Workspace, tmp_path: Path) -> None:
     data = BlendDataset(every.stores / "sft_blend")
     record = RowRecord(tmp_path / "run", data)
