@@ -199,6 +199,10 @@ class Build(Struct, frozen=True):
             raise PrepAssetsError("there is nothing to build from: what it reads holds no record. Add sources, or hold out a smaller share")
         if "read" in counts and (fault := disagreement(counts["read"], counts["refused"], refused)):
             raise PrepAssetsError(fault)
+        if counts["refused"].get(RENDERERS_DIFFER) if "read" in counts else 0:
+            quality = getattr(workspace.family(FAMILIES[self.asset.family]), "quality", None)
+            if fault := differing_renders(counts["read"], counts["refused"], refused, getattr(quality, "max_refused", {})):
+                raise PrepAssetsError(fault)
         if counts.get("read") and not counts.get("kept"):
             raise PrepAssetsError(all_refused(counts["read"], read_quarantine(refused)))
         if self.asset.stage == "raw" or (isinstance(self.asset.source, FromRows) and counts.get("refused")):
@@ -224,6 +228,23 @@ def disagreement(read: int, refused: Mapping[str, int], quarantine: Path) -> str
     return (
         f"two independent derivations of the loss mask differ in {count:,} of {read:,} records, which is a fault of prep-assets, not of the records: nothing "
         f"is built. The first one, {first.id}: {first.detail}. Please report it with this record and the chat template"
+    )
+
+
+RENDERERS_DIFFER = "render/renderers_differ"
+"""Stage and reason of a record that two implementations of a chat format write differently."""
+
+
+def differing_renders(read: int, refused: Mapping[str, int], quarantine: Path, allowed: Mapping[str, float]) -> str:
+    """Return the error message if two implementations of a chat format differ in more than one record in `DIFFERING`; ``""`` if the configuration says how
+    many may be `allowed`, which a check then holds the store to."""
+    count = refused[RENDERERS_DIFFER]
+    if RENDERERS_DIFFER in allowed or count * DIFFERING <= read:
+        return ""
+    first = next(refusal for refusal in read_quarantine(quarantine) if RENDERERS_DIFFER.endswith(f"/{refusal.reason}"))
+    return (
+        f"two implementations of the chat format differ in {count:,} of {read:,} records, so one of them is wrong: nothing is built. The first one, "
+        f"{first.id}: {first.detail}; or, to reject such rows, set quality.max_refused: {{{RENDERERS_DIFFER}: {-(-count * 1000 // read) / 1000:g}}}"
     )
 
 

@@ -401,7 +401,7 @@ def check_mask(rendered: Rendered, encoder: Encoder, derived: Callable[[], Deriv
     except RendersDiffer as error:
         raise Refused(DERIVATIONS_DIFFER, str(error), stage="render") from error
     except ImplementationsDiffer as error:
-        detail = f"two implementations of the format disagree, so {error}. Write such rows as both do, or leave them out"
+        detail = f"{error}. Write such rows as both do, or leave them out"
         raise Refused("renderers_differ", detail, stage="render") from error
     except CheckFailed as error:  # e.g. the template treats two texts in the same place differently
         raise Refused("mask_not_provable", str(error), stage="render") from error

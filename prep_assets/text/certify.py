@@ -237,7 +237,7 @@ def policy_faults(template: ChatTemplate, *, train_on_eos: str, train_headers: b
     """Why a template cannot support a policy; empty if it can. Renders no more probes than it takes to tell."""
     if isinstance(short := try_render(template, PROBES["plain"]), Refused):
         return [f"template {template.name} cannot render a plain question and answer with the span of each: {short}"]
-    faults = []
+    faults = _implementation_faults(template)
     renders = (rendered for sample in PROBES.values() if isinstance(rendered := try_render(template, sample), Rendered))
     if train_on_eos != "none" and not any(True for rendered in renders for _ in stopped_answers(rendered)):
         faults.append(
@@ -248,6 +248,15 @@ def policy_faults(template: ChatTemplate, *, train_on_eos: str, train_headers: b
         faults.append(f"train_headers needs a template that writes something before an answer is generated; {template.name} writes nothing")
     if train_headers and not _is_prefix_stable(template):
         faults.append(f"train_headers needs a template whose renders grow by turns; those of {template.name} do not")
+    return faults
+
+
+def _implementation_faults(template: ChatTemplate) -> list[str]:
+    """What two implementations of a format write otherwise of the probes: of these they are known to agree, so one of them is not what it was."""
+    faults = []
+    for kind, sample in PROBES.items() if template.renderer is not None else ():
+        if isinstance(rendered := try_render(template, sample), Rendered) and (fault := _other_render(template, sample, rendered)):
+            faults.append(f"template {template.name}, a chat of the kind {kind!r}: {fault}. Take versions of its packages that agree")
     return faults
 
 

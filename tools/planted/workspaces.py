@@ -152,6 +152,7 @@ def _chats(files: _Files, folder: Path) -> dict[str, tuple[Families, float]]:
         "seen": files.of("seen", seen, "messages", image_dir=pictures),
         "llava": files.of("llava", llava, "llava", image_dir=pictures, options={"phase": 1}),
     }
+    odd = [row for row in rows.odd_chats() if "Two?" not in str(row)]  # of two questions in a row one package makes one
     mask = {"mask": {"user": "train", "assistant": "train"}, "mask_default": "mask", "train_on_eos": "all"}
     blend = {"blend": {"weights": {"chats": 2, "odd": 1, "weighted": 1}, "epochs": {"odd": 2}}}
     return {
@@ -249,7 +250,7 @@ def _chats(files: _Files, folder: Path) -> dict[str, tuple[Families, float]]:
             ),
             0.5,
         ),
-        **_written_by_code(tools, plain, folder),
+        **_written_by_code({**plain, **tools, "odd": files.of("odd_but_one", odd, "messages")}, folder),
         "sft ids": (
             _sft(by_token, "chatml", exports={"kd": {"from": "sft_tokens", "to": "hf_arrow", "options": {"layout": "axolotl"}}}),
             1,
@@ -300,14 +301,14 @@ def _folder(folder: Path, records: Sequence[Any], schema: str, **options: Any) -
     return {"files": [str(folder)], "schema": schema, "options": options, **whole}
 
 
-def _written_by_code(tools: Mapping[str, Any], plain: Mapping[str, Any], folder: Path) -> dict[str, tuple[Families, float]]:
+def _written_by_code(chats: Mapping[str, Any], folder: Path) -> dict[str, tuple[Families, float]]:
     """Chats in formats without a chat template: all but the first need packages."""
     long = {"preprocessing": {"max_seq_len": 1500}, "packing": {"strategy": "bfd", "row_len": 1500, "overlong": "drop"}}
     formats = {"vendor": (VENDOR, K3, {}), "deepseek v4": ("encoder:deepseek-v4", V4, {"template_options": {"enable_thinking": True}})}
     formats |= {"deepseek v4 chat": ("encoder:deepseek-v4", V4, {}), "gpt-oss": ("encoder:gpt-oss", HARMONY, {})}
     there = all(map(find_spec, ("renderers", "openai_harmony", "tml_renderers")))
     return {
-        f"sft {name}": (_sft({**plain, **tools}, template, tokenizer=tokenizer_with(tokens, folder / name), **long, **options), 0.5)
+        f"sft {name}": (_sft(chats, template, tokenizer=tokenizer_with(tokens, folder / name), **long, **options), 0.5)
         for name, (template, tokens, options) in formats.items()
         if there or name == "vendor"
     }

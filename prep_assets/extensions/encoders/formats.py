@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
@@ -80,8 +79,7 @@ class Format:
     @cached_property
     def source(self) -> str:
         """Its packages with their versions and the hash of their code, and its tokens: what a recipe holds of it."""
-        code = [*map(_pin, self.packages), *self.pinned]
-        return json.dumps({"encoder": self.name, "code": code, "writes": self.tokens}, ensure_ascii=False)
+        return "\n".join([f"encoder {self.name}", *map(_pin, self.packages), *self.pinned, *self.tokens])
 
     def check_installed(self) -> None:
         """Raise where a package is missing."""

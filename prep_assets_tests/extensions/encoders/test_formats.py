@@ -273,7 +273,8 @@ def test_a_certificate_names_the_kinds_that_they_write_otherwise(templates: Mapp
 
     other = replace(written, again=again, mark=None, pinned=("other",))
     differing = replace(template, renderer=other, source=other.source)
-    certificate = certify(differing)
+    certificate, faults = certify(differing), policy_faults(differing, train_on_eos="turn", train_headers=False)
+    assert len(faults) == 3 and "a chat of the kind 'reasoning': renderers_differ: one implementation writes " in faults[0]
     wrong = {kind for kind, said in certificate.chats.items() if said.startswith("renderers_differ: one implementation writes ")}
     assert wrong == {"reasoning", "reasoning in several rounds", "reasoning and tool call"}
     assert check_certificate(certificate.as_dict(), differing).passed

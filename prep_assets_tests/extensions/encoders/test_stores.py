@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from prep_assets.config.models import Sft
+from prep_assets.errors import CheckFailed, PrepAssetsError
 from prep_assets.extensions.doctor.command import doctor
 from prep_assets.extensions.encoders import formats
 from prep_assets.extensions.selftest.stores import selftest
@@ -38,6 +39,7 @@ FORMATS: Mapping[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "gpt-oss": (HARMONY, {}),
     VENDOR: (K3, {}),
 }
+ALLOWED = {"max_refused": {"render/renderers_differ": 0.2}}
 REFUSED = {"deepseek-v4": [("chats.jsonl:4", "renderers_differ")], "gpt-oss": [("chats.jsonl:4", "renderers_differ")]}
 
 
@@ -51,8 +53,9 @@ TRAINED = {
 
 def workspace_of(name: str, folder: Path, **options: Any) -> Workspace:
     tokens, own = FORMATS[name]
+    folder.mkdir(exist_ok=True)
     chats = domain(jsonl(folder / "chats.jsonl", ROWS), "messages")
-    said = {"tokenizer": tokenizer_with(tokens, folder / "tokenizer"), "template": f"encoder:{name}", **own, **options}
+    said = {"tokenizer": tokenizer_with(tokens, folder / "tokenizer"), "template": f"encoder:{name}", "quality": ALLOWED, **own, **options}
     return workspace_in(folder, minimal("sft", {"chats": chats}, packing={"strategy": "bfd", "row_len": 800}, **said))
 
 
@@ -78,6 +81,17 @@ def test_a_store_is_built_and_each_corruption_caught(name: str, tmp_path: Path) 
     }
 
 
+def test_rows_that_both_write_differently_stop_a_build_unless_they_are_allowed(tmp_path: Path) -> None:
+    with pytest.raises(
+        PrepAssetsError, match=r"two implementations of the chat format differ in 1 of 6 records, so one of them is wrong"
+    ) as raised:
+        build(workspace_of("gpt-oss", tmp_path / "none", quality={}), "sft_tokens", "chats")
+    assert "The first one, chats.jsonl:4: two renders of it differ: …" in str(raised.value)
+    assert str(raised.value).endswith("to reject such rows, set quality.max_refused: {render/renderers_differ: 0.167}")
+    with pytest.raises(CheckFailed, match=r"quality.max_refused allows 10.0%"):
+        build(workspace_of("gpt-oss", tmp_path / "few", quality={"max_refused": {"render/renderers_differ": 0.1}}), "sft_tokens", "chats")
+
+
 def test_another_package_makes_stale_what_it_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     workspace = workspace_of("gpt-oss", tmp_path)
     build(workspace, "sft_tokens", "chats")
@@ -90,7 +104,7 @@ def test_another_package_makes_stale_what_it_decides(tmp_path: Path, monkeypatch
 
 
 def test_second_implementation_that_says_otherwise_stops_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A package of which one marker is wrong: every chat is rejected, and nothing is published."""
+    """A package of which one marker is wrong: nothing is built."""
     module = import_module("prep_assets.extensions.encoders.harmony")
     wrong = next(format_ for what, format_, _ in module.FORMAT.corrupted() if "marker" in what)
     monkeypatch.setattr(module, "FORMAT", wrong)

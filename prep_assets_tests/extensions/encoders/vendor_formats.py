@@ -25,15 +25,16 @@ def chat(messages: Sequence[dict[str, Any]], tools: Sequence[Any], generation_pr
             'role="system" type="tool-declare"',
             f"# Tools\nHere are the available tools, described in JSONSchema.\n\n```json\n{listed}\n```",
         )
-    index = 0
+    index, names = 0, list[str]()
     for message in messages:
         said, role = message.pop("content"), message["role"]
         if role == "assistant":
             thought = f"{_open('think')}{message.get('reasoning_content') or ''}{_close('think')}" if thinking else ""
             said, index = f"{thought}{_open('response')}{said}{_close('response')}{_calls(message.get('tool_calls', ()))}", 0
+            names = [call["function"]["name"] for call in message.get("tool_calls", ())]
         elif role == "tool":
             index += 1
-            text += _message(f'role="tool" tool="{message["name"]}" index="{index}"', said)
+            text += _message(f'role="tool" tool="{message.get("name") or names[index - 1]}" index="{index}"', said)
             continue
         elif role not in ("user", "system"):
             raise ValueError(f"no role {role}")
