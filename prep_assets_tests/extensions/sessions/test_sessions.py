@@ -149,7 +149,7 @@ WRONG: dict[str, tuple[list[Line], str]] = {
     "without its beginning": (claude()[4:], "orphan_line"),
     "without its beginning in Pi": (_without(pi(), 1), "orphan_line"),
     "without its beginning in Codex": (codex()[1:], "orphan_line"),
-    "without what a message says in Pi": ([*pi()[:-1], {**pi()[-1], "message": {**pi()[-1]["message"], "content": None}}], "missing_field"),
+    "without what a message says in Pi": ([*pi()[:5], {**pi()[5], "message": {**pi()[5]["message"], "content": None}}], "missing_field"),
     "without its end": (CUT, "open_end"),
     "that ends with a call": (_without(claude(), len(claude()) - 1, len(claude()) - 2), "open_end"),
     "with a result less": (_without(claude(), 7), "unanswered_tool_call"),
