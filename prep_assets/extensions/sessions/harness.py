@@ -153,17 +153,19 @@ def _named(fields: Row, key: str) -> str:
 
 
 def _path(lines: Lines, last: int, id: str, parent: str) -> set[int]:
-    """The lines from the first to the last one, by their parents; all lines where none has one."""
+    """The lines from the first to the last one, by their parents; none where no line has one."""
     named = [(_named(line, id), at) for at, (_, line) in enumerate(lines) if _named(line, id)]
     if len(number := dict(named)) < len(named):
         raise Refused("repeated_line", f"{len(named)} lines have {len(number)} different ids, so that nothing says which follows which")
     path, at = set[int](), last if any(_named(line, parent) for _, line in lines) else None
-    while at is not None and at not in path:
+    while at is not None:
         path.add(at)
         if (above := _named(lines[at][1], parent)) and above not in number:
             raise Refused("orphan_line", f"{lines[at][0]} follows line {above!r}, which is not in the file: it was cut")
+        if number.get(above, -1) >= at:
+            raise Refused("order_contradicted", f"{lines[at][0]} follows line {above!r}, which stands behind it")
         at = number.get(above)
-    return path or {*range(len(lines))}
+    return path
 
 
 # Claude Code: lines with a parent; an answer is a line for each of its blocks, all with one id.
@@ -200,6 +202,9 @@ def _claude(lines: Lines, rules: Rules) -> Read:
 def _one_branch(lines: Lines, spoken: Sequence[int], rules: Rules) -> set[int]:
     """The lines that the model saw last. Where it made several calls at once, results stand beside the path from the first line to the last."""
     path = _path(lines, spoken[-1], "uuid", "parentUuid")
+    if strange := [at for at in sorted(path) if peek(lines[at][1], "type") in _CLAUDE and at not in spoken]:
+        raise Refused("sidechains", f"{lines[strange[0]][0]} is of a sub-agent, and its agent goes on from it")
+    path = path or {*spoken}
     answers = {id for at in path for id in _ids(lines[at])}
     kept = {at for at in spoken if at in path or not answers.isdisjoint(_ids(lines[at]))}
     calls = {call for at in kept for call in _ids(lines[at], "tool_use", "id")}
@@ -225,6 +230,8 @@ def _claude_message(place: str, line: Row) -> dict[str, Any] | None:
     message = as_mapping(value_at(line, "message", place), f"{place}.message")
     _aside(message, "content")
     content, role = value_at(message, "content", place), text_of(message, "role", place)
+    if role != peek(line, "type"):
+        raise Refused("unknown_role", f"{place} is of type {peek(line, 'type')!r}, and its message of the {role}")
     blocks = [{"type": "text", "text": content}] if isinstance(content, str) else [block for _, block in objects(content, place)]
     first = next((str(peek(block, "text")) for block in blocks if peek(block, "type") == "text"), "").lstrip()
     if _flag((place, line), "isMeta") or (role == USER and first.startswith(_MARKUP)) or message.get("model") == "<synthetic>":
@@ -326,7 +333,7 @@ def _pi(lines: Lines, rules: Rules) -> Read:
     path, said = _path(lines, len(lines) - 1, "id", "parentId"), list[Message]()
     for at, (place, line) in enumerate(lines):
         kind = str(peek(line, "type"))
-        if at not in path and kind not in _PI_ASIDE:
+        if path and at not in path and kind not in _PI_ASIDE:
             rules.one("branches", f"{place} is on another branch than the last one")
             whole(line)
         elif kind in ("compaction", "branch_summary"):

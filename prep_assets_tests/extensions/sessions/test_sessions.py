@@ -165,6 +165,9 @@ WRONG: dict[str, tuple[list[Line], str]] = {
         "unknown_role",
     ),
     "with an answer that was stopped": ([*pi()[:4], STOPPED], "aborted_answer"),
+    "in another order": ([*claude()[:-3], claude()[-2], claude()[-3], claude()[-1]], "order_contradicted"),
+    "with a line of another role": ([*claude()[:-1], {**claude()[-1], "type": "user"}], "unknown_role"),
+    "that goes on from a sub-agent": ([*claude()[:-2], {**claude()[-2], "isSidechain": True}, claude()[-1]], "sidechains"),
     "with a line twice": ([*claude(), claude()[-1]], "repeated_line"),
     "with a flag of another kind": ([*claude()[:-1], {**claude()[-1], "isSidechain": "no"}], "wrong_type"),
     "with a message of nobody": (

@@ -91,7 +91,7 @@ def _last_branch(lines: Sequence[Row]) -> list[Row]:
     begin = max((at for at, line in enumerate(lines) if line.get("isCompactSummary")), default=0)
     path, wanted = list[Row](), None
     for line in reversed(lines[begin:]):
-        if (not path and (line.get("id") or line["type"] in ("user", "assistant", "attachment"))) or (
+        if (not path and (lines[0]["type"] == "session" or line["type"] in ("user", "assistant", "attachment"))) or (
             path and (line.get("uuid") or line.get("id")) == wanted
         ):
             path.append(line)
