@@ -200,6 +200,24 @@ PLANTS: Mapping[str, Change] = {
         "return Group(prompt, responses, rewards, sampled=sampled, steps=steps, **offered(row))",
         "return Group(prompt, responses[::-1], rewards, sampled=sampled, steps=steps, **offered(row))",
     ),
+    "texts of a result": (
+        "sft sessions",
+        "extensions/sessions/harness",
+        "f\"{parts[-1]['text']}\\n{text}\"",
+        'f"{text}"',
+    ),
+    "a context that is copied": (
+        "sft sessions",
+        "extensions/atif/schema",
+        'message |= {"loss_weight": 0} if source == "agent" else {}',
+        "message |= {}",
+    ),
+    "a trace that has lost a part": (
+        "rl traces",
+        "extensions/rl/groups",
+        "if lost := [word for word in left if not _TAG.fullmatch(word)]:",
+        "if lost := []:",
+    ),
     "long documents": (
         "pretrain fim",
         "pipeline/documents",
