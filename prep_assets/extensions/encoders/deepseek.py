@@ -71,7 +71,9 @@ def _rendered(
     renderer, tokenizer, known = _renderer(by_character, options.get("enable_thinking", False), options.get("reasoning_effort", "low"))
     try:
         rendered = renderer.render(list(messages), tools=list(tools) or None, add_generation_prompt=prompted)
-        return intervals(tokenizer.decode, rendered.token_ids, rendered.sampled_mask)
+        # answers may touch, so each is marked by its number
+        numbered = zip(rendered.message_indices, rendered.sampled_mask, strict=True)
+        return intervals(tokenizer.decode, rendered.token_ids, [message + 1 if sampled else 0 for message, sampled in numbered])
     finally:
         tokenizer.forget(known)
 

@@ -158,9 +158,9 @@ def version_of(package: str) -> str:
 
 
 def intervals(text_of: Callable[[Sequence[int]], str], ids: Sequence[int], flags: Sequence[Any]) -> tuple[str, tuple[Interval, ...]]:
-    """The text of tokens, and the characters of those that are flagged."""
+    """The text of tokens, and the characters of each run that is flagged alike."""
     text, found = "", list[Interval]()
-    for flagged, run in groupby(zip(ids, flags, strict=True), lambda pair: bool(pair[1])):
+    for flagged, run in groupby(zip(ids, flags, strict=True), lambda pair: pair[1]):
         start, text = len(text), text + text_of([token for token, _ in run])
         if flagged:
             found.append((start, len(text)))

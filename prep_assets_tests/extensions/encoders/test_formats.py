@@ -216,6 +216,14 @@ def _gpt_oss() -> Any:
     return import_module("tml_renderers.renderers").GptOss.medium(current_date="2024-07-26")
 
 
+def test_answers_that_touch_are_marked_one_by_one(templates: Mapping[str, ChatTemplate]) -> None:
+    """They were rejected: one mark held both."""
+    chat = Sample((turn("user", "Hi"), turn(ASSISTANT, "Hello!"), turn(ASSISTANT, "Well?")))
+    for name, template in templates.items():
+        derived = derive(chat, MaskOptions(), template, rendered=render(chat, template).text)
+        assert [stretch.text for stretch in derived.expected][-1].endswith(f"Well?{FORMATS[name].tokens[0]}")
+
+
 TEXT = st.text(st.characters(exclude_categories=("Cs", "Cn")), min_size=1, max_size=12).filter(lambda text: bool(text.strip()))
 
 
