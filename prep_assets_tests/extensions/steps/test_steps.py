@@ -239,3 +239,30 @@ def test_a_store_that_was_built_again(packed: Workspace, train: Train, tmp_path:
     other.begin()  # another run in the same folder makes the first one void
     with pytest.raises(ConfigError, match=r"no step 1: it was trained once"):
         step_of(changed, tmp_path / "run", 1)
+
+
+def with_sums(lines: list[bytes]) -> list[bytes]:
+    """The lines with their sums made again, by the definition: xxh3 of all text before and of the line."""
+    from xxhash import xxh3_64_hexdigest
+
+    made, before = list[bytes](), ""
+    for line in lines:
+        body = line.decode().rpartition(', "sum": "')[0] + "}"
+        before = xxh3_64_hexdigest((before + body).encode())
+        made.append(f'{body[:-1]}, "sum": "{before}"}}\n'.encode())
+    return made
+
+
+def test_steps_that_do_not_follow_each_other_are_found_without_their_sums(packed: Workspace, two: Path) -> None:
+    edit(rank_file(two, 1), with_sums)
+    assert step_of(packed, two, 3).loss is not None
+    shift = lambda lines: with_sums([line.replace(b'"step": 2,', b'"step": 3,') for line in lines])  # noqa: E731
+    for change, said in (
+        (shift, "line 3: it is of step 3, and step 2 comes next"),
+        (lambda lines: with_sums(lines[1:]), "no start of a run is before it"),
+    ):
+        copy = two.parent / said[:6]
+        shutil.copytree(two, copy)
+        edit(rank_file(copy, 1), change)
+        with pytest.raises(StoreError, match=said):
+            step_of(packed, copy, 3)
