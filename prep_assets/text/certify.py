@@ -255,9 +255,29 @@ def _implementation_faults(template: ChatTemplate) -> list[str]:
     """What two implementations of a format write otherwise of the probes: of these they are known to agree, so one of them is not what it was."""
     faults = []
     for kind, sample in PROBES.items() if template.renderer is not None else ():
-        if isinstance(rendered := try_render(template, sample), Rendered) and (fault := _other_render(template, sample, rendered)):
+        if isinstance(rendered := try_render(template, sample), Rendered) and (
+            fault := _other_render(template, sample, rendered) or _other_marks(template, kind, sample, rendered)
+        ):
             faults.append(f"template {template.name}, a chat of the kind {kind!r}: {fault}. Take versions of its packages that agree")
     return faults
+
+
+def _other_marks(template: ChatTemplate, kind: str, sample: Sample, rendered: Rendered) -> str:
+    """A message about a last answer that a format's code marks otherwise than it stands in the render; ``""`` if there is none."""
+    assert template.renderer is not None
+    listed = messages(sample, pieces(sample, form=template.form), form=template.form)
+    try:
+        marked = template.renderer.generated(listed, list(sample.tools), template.options, prompted=False)
+    except Exception as error:  # the code of others may raise anything
+        return f"its marks raise {type(error).__name__}: {str(error)[:200]}"
+    if marked is None:
+        return "its code marks nothing as generated" if template.renderer.marks and kind == "plain" else ""
+    last = len(sample.turns) - 1
+    starts, ends = [span.start for span in rendered.spans if span.turn == last], [stop.end for stop in rendered.stops if stop.turn == last]
+    if not starts or not ends or (marked and marked[-1] == (min(starts), ends[0])):
+        return ""
+    shown = rendered.text[slice(*marked[-1])] if marked else ""
+    return f"its code marks {shown!r} as generated, which is {rendered.text[min(starts) : ends[0]]!r}"
 
 
 @bounded_cache("certificates", 16, key=lambda template, *to: (template.name, template.hash, template.control, *(each.hash for each in to)))

@@ -604,6 +604,10 @@ class Renderer(Protocol):
     def proofs(self) -> tuple[str, ...]:
         """What a certificate says of its proofs."""
 
+    @property
+    def marks(self) -> bool:
+        """Whether it marks what is generated, at least in a chat of one answer."""
+
     def render(self, messages: Sequence[Message], tools: Sequence[Any], options: Mapping[str, Any], prompted: bool) -> str:
         """The text of a chat; `prompted`: with the generation prompt. May raise anything."""
 

@@ -81,6 +81,11 @@ class Format:
         """Its packages with their versions and the hash of their code, and its tokens: what a recipe holds of it."""
         return "\n".join([f"encoder {self.name}", *map(_pin, self.packages), *self.pinned, *self.tokens])
 
+    @property
+    def marks(self) -> bool:
+        """See `Renderer`."""
+        return self.mark is not None
+
     def check_installed(self) -> None:
         """Raise where a package is missing."""
         if missing := [package for package in self.packages if find_spec(package) is None]:

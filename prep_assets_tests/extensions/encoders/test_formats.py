@@ -289,6 +289,16 @@ def test_a_certificate_names_the_kinds_that_they_write_otherwise(templates: Mapp
     assert not check_certificate({**certificate.as_dict(), "chats": {**certificate.chats, "reasoning": "right"}}, differing).passed
 
 
+@pytest.mark.parametrize("name", [*FORMATS])
+def test_wrong_marks_of_a_package_stop_every_build(name: str, templates: Mapping[str, ChatTemplate]) -> None:
+    for _, wrong, marks_only in FORMATS[name].corrupted():
+        faults = policy_faults(replace(templates[name], renderer=wrong, source=wrong.source), train_on_eos="turn", train_headers=False)
+        assert len(faults) >= 10 and (not marks_only or "its code marks " in faults[0])
+    silent = replace(FORMATS[name], mark=lambda *chat: None, pinned=("silent",))
+    [fault] = policy_faults(replace(templates[name], renderer=silent, source=silent.source), train_on_eos="turn", train_headers=False)
+    assert "its code marks nothing as generated" in fault
+
+
 # What each corruption of a renderer is noticed by, and what cannot be honoured.
 
 
