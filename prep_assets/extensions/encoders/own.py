@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -19,7 +20,7 @@ def format_of(path: str) -> Format:
     """The format of the user's function ``package.module:function``.
 
     Raises:
-        TemplateError: its module lacks `TOKENS` or `GOLDEN`, or the function writes one of these chats otherwise.
+        TemplateError: its module lacks `TOKENS` or `GOLDEN`; these chats have no answer or no generation prompt; or the function writes one otherwise.
     """
     code, label = own_code_hash(path), f"template encoder:{path}"
     if _LOADED.setdefault(path, code) != code:
@@ -33,6 +34,7 @@ def format_of(path: str) -> Format:
         raise TemplateError(
             f"{label}: its module has no GOLDEN, pairs of arguments and text as the vendor publishes them. Nothing else says that the code is right"
         )
+    _check_golden(label, [given for given, _ in golden])
     parameters = inspect.signature(function).parameters
     if [*parameters][:3] != [*_GIVEN]:
         raise TemplateError(
@@ -60,3 +62,20 @@ def format_of(path: str) -> Format:
     options: dict[str, tuple[Any, ...]] = dict.fromkeys([*parameters][3:], ())
     said = (f"{len(golden)} golden chats of its vendor",)
     return Format(path, tokens, options, (), write, write, None, said, (f"{path} {code}",))
+
+
+def _check_golden(label: str, golden: Sequence[Mapping[str, Any]]) -> None:
+    """Raise where no golden chat holds a whole answer, or none a generation prompt: without them nothing says where answers end, or begin."""
+    asked = [chat for chat in golden if chat.get("generation_prompt")]
+    ended = [
+        chat for chat in golden if not chat.get("generation_prompt") and [{}, *chat.get("messages", ())][-1].get("role") == "assistant"
+    ]
+    if not ended:
+        raise TemplateError(
+            f"{label}: none of the {len(golden)} chats in GOLDEN ends with an answer, so nothing says how an answer is written and ends"
+        )
+    if not asked:
+        raise TemplateError(
+            f"{label}: none of the {len(golden)} chats in GOLDEN has generation_prompt: True, so nothing says where an answer begins. Cut one from a "
+            "published chat: {'messages': the messages before its last answer, 'generation_prompt': True}, and the text before the first word of the answer"
+        )

@@ -35,6 +35,11 @@ CHAT = Sample(
         Turn(ASSISTANT, (Region(THINKING, "They leave."), Region(TEXT, "Ciao."))),
     )
 )
+PUBLISHED = (
+    "TOKENS = ('x',)\nGOLDEN = [({'messages': [{'role': 'user', 'content': ''}, {'role': 'assistant', 'content': ''}]}, ''), "
+    "({'messages': [{'role': 'user', 'content': ''}], 'generation_prompt': True}, '')]\n"
+)
+GIVES_NOTHING = "def chat(messages, tools, generation_prompt):\n    return ''\n"
 
 
 @pytest.fixture
@@ -73,12 +78,22 @@ def test_a_wrong_encoder_fails_the_vendors_chats(lost: str) -> None:
         ("GOLDEN = [({}, '')]\ndef chat(messages, tools, generation_prompt):\n    return ''\n", "has no TOKENS"),
         ("TOKENS = ('<|end_of_msg|>',)\ndef chat(messages, tools, generation_prompt):\n    return ''\n", "has no GOLDEN"),
         (
-            "TOKENS = ('x',)\nGOLDEN = [({}, '')]\ndef chat(messages):\n    return ''\n",
+            f"{PUBLISHED}def chat(messages):\n    return ''\n",
             "takes messages, and must take messages, tools, generation_prompt",
         ),
+        (f"{PUBLISHED}def chat(messages, tools, generation_prompt):\n    return [1]\n", "it gives list"),
+        (f"{PUBLISHED}GOLDEN = GOLDEN[1:]\n{GIVES_NOTHING}", "none of the 1 chats in GOLDEN ends with an answer"),
         (
-            "TOKENS = ('x',)\nGOLDEN = [({'messages': []}, '')]\ndef chat(messages, tools, generation_prompt):\n    return [1]\n",
-            "it gives list",
+            f"{PUBLISHED}GOLDEN = [({{**GOLDEN[0][0], 'generation_prompt': True}}, '')]\n{GIVES_NOTHING}",
+            "none of the 1 chats in GOLDEN ends with an",
+        ),
+        (
+            f"{PUBLISHED}GOLDEN = [({{'messages': []}}, ''), GOLDEN[1]]\n{GIVES_NOTHING}",
+            "none of the 2 chats in GOLDEN ends with an answer",
+        ),
+        (
+            f"{PUBLISHED}GOLDEN = GOLDEN[:1]\n{GIVES_NOTHING}",
+            r"none of the 1 chats in GOLDEN has generation_prompt: True, so nothing says where an answer begins. Cut one from a published chat: \{'messages'",
         ),
         ("def chit(messages, tools, generation_prompt):\n    return ''\n", "cannot be loaded"),
     ],
@@ -93,9 +108,30 @@ def test_what_a_module_lacks_is_named(module: str, said: str, tmp_path: Path, mo
         find("encoder:lacking_format:chat", None)
 
 
+@pytest.mark.parametrize("prompt", ["<|im_start|>assistant", "<|im_start|>user\n", "<|im_start|>assistant\n\n", ""])
+def test_a_wrong_generation_prompt_is_never_built(prompt: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whole chats are right, and only what is asked for is wrong: answers would be trained a token early or late."""
+    messages = "[{'role': 'user', 'content': 'Hi'}, {'role': 'assistant', 'content': 'Hello!'}]"
+    asked = "<|im_start|>user\nHi<|im_end|>\n"
+    whole = f"{asked}<|im_start|>assistant\nHello!<|im_end|>\n"
+    module = f"""TOKENS = ('<|im_end|>', '<|im_start|>')
+GOLDEN = [({{'messages': {messages}}}, {whole!r}), ({{'messages': {messages}[:1], 'generation_prompt': True}}, {asked + "<|im_start|>assistant" + chr(10)!r})]
+def chat(messages, tools, generation_prompt):
+    text = "".join(f"<|im_start|>{{message['role']}}\\n{{message['content']}}<|im_end|>\\n" for message in messages)
+    return text + ({prompt!r} if generation_prompt else "")
+"""
+    (tmp_path / "prompting_format.py").write_text(module)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "prompting_format", raising=False)
+    monkeypatch.setattr(own, "_LOADED", {})
+    importlib.invalidate_caches()
+    with pytest.raises(TemplateError, match="chat 2 of 2 in GOLDEN: character "):
+        find("encoder:prompting_format:chat", None)
+
+
 def test_other_code_is_another_template(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "changing_format.py"
-    file.write_text("TOKENS = ('x',)\nGOLDEN = [({'messages': []}, '')]\ndef chat(messages, tools, generation_prompt):\n    return ''\n")
+    file.write_text(f"{PUBLISHED}{GIVES_NOTHING}")
     monkeypatch.syspath_prepend(tmp_path)
     importlib.invalidate_caches()
     first = find("encoder:changing_format:chat", None)
