@@ -94,6 +94,11 @@ def less(row: Line, at: int, *, numbered: bool = True) -> Line:
     return row
 
 
+@pytest.mark.parametrize("minor", range(9))
+def test_each_version_is_read(minor: int) -> None:
+    assert says(read(trajectory(schema_version=f"ATIF-v1.{minor}"))) == says(read(trajectory()))
+
+
 @pytest.mark.parametrize(
     ("row", "reason"),
     [

@@ -188,6 +188,19 @@ def test_what_is_no_whole_chat(kind: str) -> None:
     assert refused.value.reason == reason
 
 
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("without its end", r"ends with a turn of the tool: .* ends with turn 4, an answer"),
+        ("that ends with a call", r"ends with a call without a result: .* ends with turn 4, an answer"),
+        ("with two branches", r"lines\[11\] and 4 other lines are on another branch"),
+    ],
+)
+def test_a_refusal_says_where_and_what(kind: str, words: str) -> None:
+    with pytest.raises(Refused, match=words):
+        apply(convert_with("agent_session"), {"lines": copy.deepcopy(WRONG[kind][0])})
+
+
 OPTIONS: dict[str, tuple[list[Line], dict[str, Any], list[tuple[str, str]]]] = {
     "sidechains": ([*claude(), *sidechain()], {"sidechains": "leave_out"}, [*SAYS["claude"]]),
     "a branch": (
