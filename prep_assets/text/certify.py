@@ -274,7 +274,8 @@ def _other_marks(template: ChatTemplate, kind: str, sample: Sample, rendered: Re
         return "its code marks nothing as generated" if template.renderer.marks and kind == "plain" else ""
     last = len(sample.turns) - 1
     starts, ends = [span.start for span in rendered.spans if span.turn == last], [stop.end for stop in rendered.stops if stop.turn == last]
-    if not starts or not ends or (marked and marked[-1] == (min(starts), ends[0])):
+    answers = sum(turn.role == ASSISTANT for turn in sample.turns)
+    if not starts or not ends or (len(marked) == answers and marked[-1] == (min(starts), ends[0])):
         return ""
     shown = rendered.text[slice(*marked[-1])] if marked else ""
     return f"its code marks {shown!r} as generated, which is {rendered.text[min(starts) : ends[0]]!r}"
