@@ -25,7 +25,7 @@ import numpy.typing as npt
 from prep_assets.array_types import Ints
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.extensions.exports.arrow import ragged, write_parquet_files
-from prep_assets.extensions.exports.blocks import row_blocks
+from prep_assets.extensions.exports.blocks import Block, row_blocks
 from prep_assets.extensions.exports.readable import Options, Readable, Tokens, parquet_table, require_rows_per_file
 from prep_assets.extensions.exports.registry import Count, FileName, Progress, TokenId, exporter, reads
 from prep_assets.stores.arrays import spread
@@ -63,6 +63,9 @@ def aligned_parquet(
     """``splits/<split>/shard_000000.idx.parquet`` …: rows of one length, each document padded as ``packing.align`` asks. zstd, row groups of 1000 rows.
 
     `eos_id` is the end-of-text token: Megatron-Bridge takes it at the end of a document for padding.
+
+    Raises:
+        ConfigError: a document trains several of them at its end.
     """
     import pyarrow as pa
 
@@ -79,6 +82,8 @@ def aligned_parquet(
         done = 0
         for block in row_blocks(source, progress):
             rooms, documents = source.rooms(slice(done, block.done)), block.row_documents
+            if source.align > 1:  # else the trainer takes documents to end where they are stored to
+                _check_ends(block, eos_id, done)
             done = block.done
             longest, most = max(longest, int(rooms.max())), max(most, int(documents.max()))
             places, stored = spread(block.document_lengths, rooms + 1), int(rooms.sum()) + len(rooms)
@@ -103,6 +108,22 @@ def aligned_parquet(
     write_parquet_files(tables(), rows_per_file, lambda number: folder / f"shard_{number:06d}.idx.parquet")
     known = {"dataset_max_seqlen": longest, "max_samples_per_bin": most, "min_packed_seqlen": source.width, "pack_size": source.width}
     write_json(out / METADATA, [known], indent=2)
+
+
+def _check_ends(block: Block, eos_id: int, first_row: int) -> None:
+    """Raises:
+    ConfigError: a prediction counts behind the last token of its document that is not end-of-text, where Megatron-Bridge ends the document.
+    """
+    places, lengths = np.arange(len(block.tokens)), block.document_lengths
+    last = np.maximum.reduceat(np.where(block.tokens != eos_id, places, -1), np.cumsum(lengths) - lengths)
+    behind = np.flatnonzero(block.next_trained & (places > np.repeat(last, lengths)))
+    if len(behind):
+        row = first_row + int(np.searchsorted(np.cumsum(block.row_lengths), behind[0], "right"))
+        raise ConfigError(
+            f"row {row:,}: a document has several end-of-text tokens ({eos_id}) at its end and trains more than the first. Megatron-Bridge would take them "
+            "for padding, which no token attends to, and train them. Export to megatron_sft, which pads with another token, or leave these records out of "
+            "the sources"
+        )
 
 
 def _before(sizes: Ints, per_row: Ints) -> Ints:
@@ -147,6 +168,11 @@ def read_aligned_parquet(folder: Path, source: Table, options: Options) -> Reada
             padding = slice(begin + length, end)
             if any(token != eos for token in ids[padding]) or any(mask[begin + length - 1 : end]):
                 raise StoreError(f"row {number}: padding of document {document} is {ids[padding][:20]}, or trained; {eos} is expected")
+            last = max((at for at in range(begin, end - 1) if ids[at] != eos), default=begin - 1)
+            if source.align > 1 and any(mask[last + 1 : end]):
+                raise StoreError(
+                    f"row {number}: document {document} trains tokens at its end {ids[begin:end][-20:]}, which the trainer takes for padding"
+                )
             found += range(begin, begin + length)
         at = np.array(found, np.int64)
         attended = np.asarray(columns.get("attention_mask", [1] * len(ids)), np.int64)[at]

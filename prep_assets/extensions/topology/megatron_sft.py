@@ -57,7 +57,7 @@ def megatron_sft(source: Table, out: Path, progress: Progress, *, split: FileNam
                     "Leave these records out of the sources"
                 )
             for row, documents in enumerate(_spans(block), done):
-                texts = _texts(tokenizer, documents, f"row {row:,}")
+                texts = _texts(tokenizer, documents, f"row {row:,}", lacks_pad=pad is None)
                 file.write(json.dumps({"messages": list(_messages(documents, texts))}, ensure_ascii=False).encode() + b"\n")
             done = block.done
 
@@ -89,8 +89,11 @@ def _spans(block: Block) -> Iterator[list[Spans]]:
         document += count
 
 
-def _texts(tokenizer: Any, documents: list[Spans], where: str) -> list[str]:
+def _texts(tokenizer: Any, documents: list[Spans], where: str, *, lacks_pad: bool) -> list[str]:
     """Return the text of each stretch of a row's documents, whose tokens it gives again, alone and with those around it.
+
+    Args:
+        lacks_pad: whether the tokenizer has no `PAD`; the trainer's is given it.
 
     Raises:
         ConfigError: it gives others; the message has the tokens.
@@ -107,6 +110,12 @@ def _texts(tokenizer: Any, documents: list[Spans], where: str) -> list[str]:
                 "They have a control token typed in a text, were cut inside a word, or came as ids. Export to aligned_parquet, which stores ids; of typed "
                 "control tokens special_in_content: strip or refuse leaves none"
             )
+    if lacks_pad and (text := next((text for text in whole if PAD in text), "")):
+        first = max(0, text.index(PAD) - 30)
+        raise ConfigError(
+            f"{where}: {text[first : first + 60]!r} has {PAD} typed in it. The tokenizer lacks this token, so the trainer's is given it, and would read "
+            "one token of padding there. Export to aligned_parquet, which stores ids, or leave this record out of the sources"
+        )
     return texts
 
 
@@ -129,15 +138,20 @@ def read_megatron_sft(folder: Path, source: Table, options: Options) -> Readable
         ids: list[int] = []
         trained: list[bool] = []
         starts: list[int] = []
-        before = ""
+        before = said = ""
         for message in json.loads(lines[number])["messages"]:
             role, content = message["role"], message["content"]
             if role == "system":
                 starts.append(len(ids))
+                said = ""
             elif (role, before) not in (("user", "system"), ("user", "assistant"), ("assistant", "user")) or not content:
                 raise StoreError(f"row {number}: {role} says {content[:40]!r} after {before or 'nothing'}")
             told = tokenizer.encode(content, add_special_tokens=False).ids
-            ids, trained, before = ids + told, trained + [role == "assistant"] * len(told), role
+            ids, trained, before, said = ids + told, trained + [role == "assistant"] * len(told), role, said + content
+            if "<unk>" in said and tokenizer.token_to_id("<unk>") is None:
+                raise StoreError(
+                    f"row {number}: {content[:40]!r} has <unk> in it, which is one token of padding to the trainer's tokenizer"
+                )
         return (Tokens(np.array(ids, np.int64), np.array(trained, bool), np.array(starts, np.int64)),)
 
     return Readable(len(lines), row)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +146,55 @@ def test_a_wrong_file_is_seen(name: str, aligned: Aligned, tmp_path: Path) -> No
     assert not verdict(out, table, eos_id=EOS)
 
 
+ENDS: dict[str, tuple[list[int], list[int], bool]] = {
+    "one, trained": ([1, 2, 3, EOS], [0, 1, 1, 1], True),
+    "two, the first trained": ([1, 2, EOS, EOS], [0, 1, 1, 0], True),
+    "one inside, one at the end": ([1, EOS, 2, EOS], [0, 1, 1, 1], True),
+    "nothing else, untrained": ([EOS, EOS, EOS], [0, 0, 0], True),
+    "two, trained": ([1, 2, 3, EOS, EOS], [0, 1, 1, 1, 1], False),
+    "three, the last trained": ([1, EOS, EOS, EOS], [0, 0, 0, 1], False),
+    "nothing else, trained": ([EOS, EOS], [0, 1], False),
+    "as many as fill its places": ([1, 2, EOS, EOS], [0, 1, 1, 1], False),
+}
+
+
+def behind_the_end(row: Row) -> list[int]:
+    """Trained inputs of a row, as Megatron-Bridge reads it, that are not in the documents that it finds."""
+    borders, found = [*row["seq_start_id"], len(row["input_ids"])], list[int]()
+    for begin, end in pairwise(borders):
+        inputs, trained = np.array(row["input_ids"][begin : end - 1]), np.array(row["loss_mask"][begin : end - 1])
+        length = max(np.flatnonzero(inputs != EOS), default=-1) + 1
+        found += (begin + length + np.flatnonzero(trained[length:])).tolist()
+    return found
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_ends_that_megatron_bridge_takes_for_padding(name: str, tmp_path: Path) -> None:
+    ids, mask, sound = ENDS[name]
+    plain = ([4, 5, 6, 7, EOS], [0, 1, 1, 1, 1])
+    rows = [[plain], [plain, (ids, mask), plain], [plain]]
+    dense = export(write_table(tmp_path / "dense", "bin", rows, ROW_LEN), "aligned_parquet", tmp_path / "as_stored", eos_id=EOS)
+    assert verdict(dense, open_table(tmp_path / "dense"), eos_id=EOS)  # the trainer takes documents to end where they are stored to
+    folder = write_table(tmp_path / "s", "bin", rows, ROW_LEN, align=ALIGN)
+    if sound:
+        out = export(folder, "aligned_parquet", tmp_path / "out", eos_id=EOS)
+        assert [behind_the_end(row) for row in rows_in(out)] == [[], [], []]
+        assert verdict(out, open_table(folder), eos_id=EOS)
+        return
+    with pytest.raises(
+        ConfigError, match=rf"row 1: a document has several end-of-text tokens \({EOS}\) at its end .* Export to megatron_sft"
+    ):
+        export(folder, "aligned_parquet", tmp_path / "out", eos_id=EOS)
+    # written nevertheless, with another token in its place, which becomes the end-of-text token
+    stand_in = [[([8 if token == EOS else token for token in ids], mask) for ids, mask in row] for row in rows]
+    out = export(write_table(tmp_path / "t", "bin", stand_in, ROW_LEN, align=ALIGN), "aligned_parquet", tmp_path / "out", eos_id=EOS)
+    [file] = (out / "splits" / "train").iterdir()
+    written = [{**row, "input_ids": [EOS if token == 8 else token for token in row["input_ids"]]} for row in rows_in(out)]
+    pq.write_table(pa.Table.from_pylist(written, pq.read_schema(file)), file)
+    assert behind_the_end(written[1])
+    assert not verdict(out, open_table(folder), eos_id=EOS)
+
+
 def test_the_end_of_text_token_is_needed(aligned: Aligned, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="option 'eos_id': the id of the trainer's end-of-text token"):
         export(aligned.folder, "aligned_parquet", tmp_path / "out")
@@ -248,6 +298,32 @@ def test_the_token_of_padding_must_not_be_trained(tmp_path: Path) -> None:
     table = open_table(write_table(tmp_path / "s", "bin", [[([*encode("What"), unknown], [0] * len(encode("What")) + [1])]], 64))
     with pytest.raises(ConfigError, match=rf"<unk> \({unknown}\) is trained in rows 0 to 0"):
         export(replace(table, tokenizer=own), "megatron_sft", tmp_path / "out")
+
+
+TYPED = {
+    "by a user": ["What is <unk>?", "A token.<|im_end|>"],
+    "in an answer": ["Which token?", "It is <unk>.<|im_end|>"],
+    "over two messages": ["What is <un", "k>.<|im_end|>"],
+}
+
+
+@pytest.mark.parametrize("name", TYPED)
+def test_a_token_of_padding_that_the_trainer_is_given_is_in_no_text(name: str, tmp_path: Path) -> None:
+    asked, answer = TYPED[name]
+    trainers = Tokenizer.from_str(BACKEND.to_str())
+    trainers.add_special_tokens(["<unk>"])
+    assert trainers.encode(asked + answer, add_special_tokens=False).ids != encode(asked) + encode(answer)
+    rows = [CHATS[0], [chat(("What is <unk", 0), ("A token.<|im_end|>", 1)), chat((asked, 0), (answer, 1))]]
+    table = replace(open_table(write_table(tmp_path / "s", "bin", rows, WIDE)), tokenizer=BACKEND)
+    with pytest.raises(ConfigError, match=r"row 1: '.*' has <unk> typed in it\. .* one token of padding .* Export to aligned_parquet"):
+        export(table, "megatron_sft", tmp_path / "out")
+    sound = replace(open_table(write_table(tmp_path / "t", "bin", [CHATS[0], rows[1][:1]], WIDE)), tokenizer=BACKEND)
+    out = export(sound, "megatron_sft", tmp_path / "out")
+    assert verdict(out, sound, "megatron_sft")
+    first, second = lines_in(out)
+    typed = [{"role": "system", "content": ""}, {"role": "user", "content": asked}, {"role": "assistant", "content": answer}]
+    (out / "train.jsonl").write_text("".join(json.dumps({"messages": line}) + "\n" for line in (first, second + typed)), "utf-8")
+    assert not verdict(out, table, "megatron_sft")
 
 
 def test_it_needs_the_tokenizer(aligned: Aligned, tmp_path: Path) -> None:
