@@ -66,7 +66,8 @@ class RecordRows(TrainerCallback):  # type: ignore[misc]
                 share = options.get("num_items_in_batch") is not None
                 one = loss.detach() * (trainer.current_gradient_accumulation_steps if share else 1)
                 # pairs have no tokens of their own: their models see other rows than the batch has
-                self.record.see(rows, *(self._tokens if self._tokens and rows[:, 2].all() else [one]))
+                size = int(rows[:, 2].sum()) if len(inputs.get("input_ids", ())) == 1 else None  # before the padding of pad_to_multiple_of
+                self.record.see(rows, *([each[:, :size] for each in self._tokens] if self._tokens and rows[:, 2].all() else [one]))
             return found
 
         return compute_loss

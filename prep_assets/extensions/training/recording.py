@@ -28,7 +28,7 @@ from prep_assets.extensions.steps.record import Writer
 from prep_assets.extensions.training.blends import BlendDataset
 from prep_assets.extensions.training.collate import document_lengths, tokens_of
 from prep_assets.extensions.training.items import ContrastiveDataset, PackedDataset, RowDataset, SequenceDataset
-from prep_assets.extensions.training.opening import OpenStore, folder_of_manifest, local_path, payload_folders
+from prep_assets.extensions.training.opening import OpenStore, folder_of_manifest, index_in, local_path, payload_folders
 from prep_assets.extensions.training.sampler import resolve_rank
 from prep_assets.stores.groups import holds_groups
 from prep_assets.stores.manifest import Manifest
@@ -101,11 +101,13 @@ class RowRecord:
             rows: `ROWS` of the batch.
             losses: of tokens: [B, L], or [1, T] where items stand end to end, or without the first label of each row, as a shift by one leaves them; of
                 items: [n]; or one for all.
-            trained: which losses of tokens count, of the same shape, such as ``labels != -100``.
+            trained: which losses of tokens count, bool or 0 and 1, of the same shape, such as ``labels != -100``.
 
         Raises:
-            ConfigError: shapes that do not fit together.
+            ConfigError: shapes that do not fit together; a trained token where no document is.
         """
+        if getattr(rows, "shape", ())[1:] != (3,):
+            raise ConfigError("rows are those of the batch, int64[documents, 3]: rows = batch.pop(ROWS)")
         items = rows.tolist()
         first = [at for at, (_, piece, _) in enumerate(items) if not piece]
         if not isinstance(losses, Tensor) or not losses.dim():
@@ -132,6 +134,11 @@ class RowRecord:
             )
         if rows is not None:
             self.see(rows, losses, trained)
+        kinds = {"tokens" if tokens is not None else "items" if mean is not None else "" for _, _, mean, tokens in self._rows}
+        if len(kinds) > 1:
+            raise ConfigError(
+                f"step {step:,}: its batches have losses of different kinds. Give those of tokens for each, of items, or one number"
+            )
         self._writer.step(step, self._rows, sum(self._losses) / len(self._losses) if self._losses else None)
         self._rows, self._losses = [], []
 
@@ -157,10 +164,11 @@ class Numbered(Dataset[Any]):
         return len(self.dataset)
 
     def __getitem__(self, i: int) -> dict[str, Any]:
-        item = self.dataset[int(i)]
+        i = index_in(int(i), len(self), "item")
+        item = self.dataset[i]
         if not isinstance(item, Mapping):
             raise ConfigError(f"items of {type(self.dataset).__name__} are {type(item).__name__}s, which have no place for a number")
-        return {**item, _ITEM: int(i)}
+        return {**item, _ITEM: i}
 
 
 class Collate:
@@ -195,13 +203,17 @@ def _by_document(items: Sequence[Sequence[int]], first: Sequence[int], losses: T
     """Item, document, mean loss and trained tokens of each document of a batch, from the losses of its tokens."""
     if losses.shape != trained.shape:
         raise ConfigError(f"losses of shape {list(losses.shape)}, trained of shape {list(trained.shape)}: give both of the same tokens")
+    if not ((trained == 0) | (trained == 1)).all():
+        raise ConfigError("trained has other values than 0 and 1. Say which tokens are trained: labels != -100, or loss_mask != 0")
     table, kept = (np.atleast_2d(each.numpy()) for each in (losses.detach().cpu().double(), trained.detach().cpu() != 0))
     lines = np.zeros(len(items), int) if len(table) == 1 else np.searchsorted(first, np.arange(len(items)), "right") - 1
-    width = int(np.bincount(lines, [size for *_, size in items]).max())
-    if len(table) not in (1, len(first)) or table.shape[1] < width - 1:
+    sizes = np.bincount(lines, [size for *_, size in items]).astype(int)
+    # flattened rows with padding are no documents end to end: all after the first padding would be another's
+    fits = len(table) in (1, len(first)) and table.shape[1] >= sizes.max() - 1 and (len(sizes) == len(first) or table.shape[1] <= sizes[0])
+    if not fits:
         raise ConfigError(
-            f"losses of shape {list(losses.shape)} for {len(first)} items, up to {width:,} tokens a row: give those of [items, tokens], "
-            "or of [1, tokens] where items stand end to end"
+            f"losses of shape {list(losses.shape)} for {len(first)} items of {sum(size for *_, size in items):,} tokens, up to {sizes.max():,} a row: give "
+            "those of [items, tokens], or of [1, tokens] where items stand end to end without padding. If you flattened them: losses.view_as(labels)"
         )
     found, ends = list[list[Any]](), [0] * len(table)
     for (item, piece, size), line in zip(items, lines.tolist(), strict=True):
@@ -210,6 +222,12 @@ def _by_document(items: Sequence[Sequence[int]], first: Sequence[int], losses: T
         ends[line] += size
         chosen = table[line, part][kept[line, part]]
         found.append([item, piece, float(chosen.mean()) if len(chosen) else None, len(chosen)])
+    for line, end in enumerate(ends):
+        if outside := int(kept[line, end:].sum()):
+            raise ConfigError(
+                f"{outside:,} trained tokens are behind the {end:,} of item {items[first[line]][0]:,}: rows begin at the left, padding is behind them, and "
+                "lines are in the order of the items"
+            )
     return found
 
 

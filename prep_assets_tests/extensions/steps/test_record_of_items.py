@@ -42,7 +42,15 @@ def every(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
         name: domain(
             jsonl(
                 folder / f"{name}.jsonl",
-                [{"messages": [{"role": "user", "content": f"{name} {n}?"}, {"role": "assistant", "content": f"{n}."}]} for n in range(7)],
+                [
+                    {
+                        "messages": [
+                            {"role": "user", "content": f"{name} {n}?"},
+                            {"role": "assistant", "content": f"{n}." + " Yes." * (n % 3)},
+                        ]
+                    }
+                    for n in range(7)
+                ],
             ),
             "messages",
         )
@@ -190,8 +198,109 @@ def test_losses_of_accumulated_batches_of_items_and_of_none(every: Workspace, tm
         record.see(first, torch.ones(3))
     with pytest.raises(ConfigError, match=r"losses of shape \[2, 3\], trained of shape \[2, 2\]"):
         record.see(first, torch.ones(2, 3), torch.ones(2, 2))
-    with pytest.raises(ConfigError, match=r"losses of shape \[2, 3\] for 2 items, up to \d+ tokens a row"):
+    with pytest.raises(ConfigError, match=r"losses of shape \[2, 3\] for 2 items of \d+ tokens, up to \d+ a row"):
         record.see(first, torch.ones(2, 3), torch.ones(2, 3))
+    with pytest.raises(ConfigError, match=r"rows are those of the batch, int64\[documents, 3\]: rows = batch\.pop"):
+        record.see(first.tolist(), 1.0)  # type: ignore[arg-type]
+
+
+def test_batches_of_a_step_with_losses_of_different_kinds(every: Workspace, tmp_path: Path) -> None:
+    """One number beside losses of tokens would be lost."""
+    record = RowRecord(tmp_path / "run", BlendDataset(every.stores / "sft_blend"))
+    batch = record.collate(Pad())([record.numbered[at] for at in (0, 1)])
+    rows, labels = batch[ROWS], batch["labels"]
+    tokens, items, one = (torch.ones(labels.shape), labels != -100), (torch.ones(2),), (1.0,)
+    for first, second in ((tokens, one), (tokens, items), (items, one), (one, tokens), (tokens, ())):
+        record.begin()
+        record.see(rows, *first)
+        with pytest.raises(ConfigError, match="step 1: its batches have losses of different kinds"):
+            record.step(1, rows, *second)
+
+
+def test_items_that_are_counted_from_the_end(every: Workspace, tmp_path: Path) -> None:
+    record = RowRecord(tmp_path / "run", BlendDataset(every.stores / "sft_blend"))
+    batch = record.collate(Pad())([record.numbered[at] for at in (-1, -14, 3)])
+    assert batch[ROWS][:, 0].tolist() == [13, 0, 3]
+    with pytest.raises(IndexError, match="item 14 of 14"):
+        record.numbered[14]
+
+
+def by_item(count: int, shape: torch.Size) -> torch.Tensor:
+    """Losses of tokens: those of item ``i`` are all ``i + 1``."""
+    return (torch.arange(float(count))[:, None] + 1).expand(shape)
+
+
+def test_losses_of_a_padded_batch_that_was_flattened(every: Workspace, tmp_path: Path) -> None:
+    """As `cross_entropy` takes them: with padding in them they are no items end to end; where all rows are full they are."""
+    record = RowRecord(tmp_path / "run", BlendDataset(every.stores / "sft_blend"))
+    record.begin()
+    batch = record.collate(Pad())([record.numbered[at] for at in range(8)])
+    rows, labels = batch.pop(ROWS), batch["labels"]
+    losses, trained = by_item(8, labels.shape), labels != -100
+    lengths = rows[:, 2].tolist()
+    assert len(set(lengths)) > 1
+    for given, kept in ((losses, trained), (losses[:, 1:], trained[:, 1:])):
+        for shape in ((-1,), (1, -1)):
+            with pytest.raises(
+                ConfigError, match=rf"for 8 items of {sum(lengths)} tokens.* without padding\. If you flattened them: losses.view_as"
+            ):
+                record.see(rows, given.reshape(shape), kept.reshape(shape))
+    # a row alone may have padding behind it, on one line or on none
+    for at in range(8):
+        record.see(rows[at : at + 1], losses[at], trained[at])
+    record.step(1)
+    record.step(2, rows, losses, trained)
+    full = torch.cat([loss[:size] for loss, size in zip(losses, lengths, strict=True)])
+    record.step(3, rows, full, torch.cat([kept[:size] for kept, size in zip(trained, lengths, strict=True)]))
+    windows = DatasetFactory.load("sft", every.stores / "sft_tokens", 24)
+    record.close()
+    expected = [(at, at + 1.0, int((row != -100).sum())) for at, row in enumerate(labels)]
+    for step in (1, 2, 3):
+        assert [(row.item, row.loss, row.tokens) for row in Run(tmp_path / "run").seen(step)[0]] == expected
+    record = RowRecord(tmp_path / "windows", windows)
+    record.begin()
+    batch = record.collate()([record.numbered[at] for at in range(3)])
+    losses, kept = by_item(3, batch["loss_mask"].shape), batch["loss_mask"]
+    record.step(1, batch[ROWS], losses.flatten(), kept.flatten())
+    seen = Run(tmp_path / "windows").seen(1)[0]
+    assert {(row.item, row.loss) for row in seen if row.tokens} == {(0, 1.0), (1, 2.0), (2, 3.0)}
+    assert sum(row.tokens or 0 for row in seen) == int(kept.sum())
+
+
+def test_trained_tokens_where_no_document_is(every: Workspace, tmp_path: Path) -> None:
+    """Rows that are padded at the left, or that a collator sorted by length."""
+    record = RowRecord(tmp_path / "run", BlendDataset(every.stores / "sft_blend"))
+    record.begin()
+    batch = record.collate(Pad())([record.numbered[at] for at in range(8)])
+    rows, trained = batch[ROWS], batch["labels"] != -100
+    lengths = rows[:, 2]
+    width = trained.shape[1]
+    left = torch.stack([row.roll(width - int(size)) for row, size in zip(trained, lengths, strict=True)])
+    order = lengths.argsort(descending=True)
+    assert order.tolist() != list(range(8))
+    for wrong in (left, trained[order]):
+        # the first line whose last trained token, of the end of its answer, is behind its item
+        at = next(at for at in range(8) if wrong[at, lengths[at] :].any())
+        outside, size = int(wrong[at, lengths[at] :].sum()), int(lengths[at])
+        with pytest.raises(
+            ConfigError, match=f"^{outside} trained tokens are behind the {size} of item {at}: rows begin at the left, padding is behind"
+        ):
+            record.see(rows, torch.ones(trained.shape), wrong)
+
+
+def test_what_says_which_tokens_are_trained(every: Workspace, tmp_path: Path) -> None:
+    """Labels are no mask: -100 is not 0."""
+    record = RowRecord(tmp_path / "run", BlendDataset(every.stores / "sft_blend"))
+    record.begin()
+    batch = record.collate(Pad())([record.numbered[at] for at in range(2)])
+    rows, labels = batch[ROWS], batch["labels"]
+    losses = by_item(2, labels.shape)
+    for wrong in (labels, (labels != -100) * 0.5):
+        with pytest.raises(ConfigError, match=r"trained has other values than 0 and 1\. Say which tokens are trained: labels != -100"):
+            record.see(rows, losses, wrong)
+    for step, right in enumerate((labels != -100, (labels != -100).long(), (labels != -100).float()), 1):
+        record.step(step, rows, losses, right)
+        assert [row.loss for row in Run(tmp_path / "run").seen(step)[0]] == [1.0, 2.0]
 
 
 def test_what_cannot_be_recorded_says_so(every: Workspace, tmp_path: Path) -> None:

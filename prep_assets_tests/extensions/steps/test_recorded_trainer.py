@@ -63,6 +63,7 @@ def test_the_record_names_the_rows_that_the_model_was_given(packed: Workspace, t
 def test_noise_comes_first_after_a_resume(packed: Workspace, tmp_path: Path) -> None:
     """Killed after a checkpoint, and resumed by the trainer itself: the record has each row of the epoch once, and noise at the top of its steps."""
     options = {"per_device_train_batch_size": 8, "learning_rate": 3e-2, "save_strategy": "steps", "save_steps": 12, "max_steps": 16}
+    options["pad_to_multiple_of"] = 64  # behind the documents of a batch
     run = tmp_path / "run"
     first = sft(packed, tmp_path / "out", **options)
     callback = record_rows(first, run, packed.stores / "sft_packed")
