@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
@@ -14,11 +14,12 @@ from prep_assets.errors import StoreError
 from prep_assets.stores.files import removed_on_failure, sync_folders
 from prep_assets.stores.h5 import h5_layout
 from prep_assets.stores.manifest import MANIFEST, Manifest, Result, label_of
-from prep_assets.stores.remote import Unanswered, backend_of
+from prep_assets.stores.remote import Unanswered, backend_of, remote_of
 from prep_assets.stores.verification import prove, read_back, recording
 from prep_assets.stores.version_folders import (
     KEY_LENGTH,
     PAYLOAD,
+    RECORD,
     WORK_QUARANTINE,
     WRITING,
     Backend,
@@ -89,8 +90,13 @@ __all__ = ["Draft", "Place", "Published", "open_published"]
 
 
 @cache
-def _recalls() -> Any:
-    return plugins.of_extension("recalls", "why")
+def _recalls(name: str) -> Any:
+    return plugins.of_extension("recalls", name)
+
+
+def _may_have_recalls(root: Path) -> bool:
+    """Whether a record of recalls may be in a folder of stores. What reads it loads all assets, and most folders have none."""
+    return (root / RECORD).is_dir() or remote_of(root) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,13 +165,24 @@ class Place:
                     raise
                 seen = version  # unless it was pruned, because the pointer has moved meanwhile
                 continue
-            if why := self.recalled(published.manifest):
-                raise StoreError(f"{published.where} is recalled, so nothing reads it: {why}. Build the store again")
+            self.check_readable(published)
             return replace(published, folder=published.folder.resolve())
+
+    def check_readable(self, published: Published) -> None:
+        """Raise a `StoreError` for a version that is recalled. Every reader asks this, whatever leads it there: a pointer, a name or a path."""
+        if why := self.recalled(published.manifest):
+            raise StoreError(f"{published.where} is recalled, so nothing reads it: {why}. Build the store again")
 
     def recalled(self, manifest: Manifest, *, publishing: bool = False) -> str:
         """Why nothing may read a version of this place, made as a manifest says, or publish it; empty if nothing is said against it."""
-        return str(why(self, manifest, publishing=publishing)) if (why := _recalls()) else ""
+        if not publishing and not _may_have_recalls(self.root):
+            return ""
+        return str(why(self, manifest, publishing=publishing)) if (why := _recalls("why")) else ""
+
+    def proofs(self) -> Mapping[str, str]:
+        """Unused versions that alone show that equal bytes, which are recalled, are sound → the recall. What was made from them stands on that."""
+        found: Mapping[str, str] = proofs(self) if _may_have_recalls(self.root) and (proofs := _recalls("proofs")) else {}
+        return found
 
     def _check_not_recalled(self, manifest: Manifest) -> None:
         if why := self.recalled(manifest, publishing=True):
@@ -292,13 +309,14 @@ class Place:
         used = backend.pointers().used
         return tuple(name for name in backend.names() if name not in used)
 
-    def remove_unused(self) -> tuple[str, ...]:
-        """Delete `unused` versions without readers, their quarantine and check files, and all leftovers. Builds are locked out meanwhile. Return what was
-        deleted."""
+    def remove_unused(self, keep: Collection[str] = ()) -> tuple[str, ...]:
+        """Delete `unused` versions without readers, their quarantine and check files, and all leftovers; not those to `keep`. Builds are locked out
+        meanwhile. Return what was deleted."""
         backend = self.backend
         with backend.building():
             backend.drop_shards()
-            return tuple(version for version in (*self.unused(), *self.leftovers()) if backend.remove(version))
+            doomed = [name for name in (*self.unused(), *self.leftovers()) if name not in keep]
+            return tuple(version for version in doomed if backend.remove(version))
 
     def leftovers(self) -> tuple[str, ...]:
         """Return what killed builds left half-written, sorted. A running build looks the same."""
@@ -368,6 +386,15 @@ def open_published(root: Path, asset: str, partition: str = "", *, remedy: str =
     if published is None:
         raise StoreError(f"{place.label}: no store in {place.backend.where}." + (f" Build it with:\n  {remedy}" if remedy else ""))
     return published
+
+
+def check_readable(version: Path) -> None:
+    """Raise a `StoreError` for a version in a folder of stores, opened by its path, that is recalled."""
+    for root in version.parents[2:4]:  # without a partition, and with one
+        if _may_have_recalls(root):
+            manifest = Manifest.read(version)
+            if (place := Place(root, manifest.asset, manifest.partition)).directory == version.parents[1]:
+                place.check_readable(Published(version, manifest))
 
 
 # All existing versions of a store, pointed to or not.

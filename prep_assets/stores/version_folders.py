@@ -96,6 +96,8 @@ PAYLOAD, WORK_QUARANTINE = "payload", "quarantine.jsonl"
 """In the folder of a build that is under way."""
 RECALLED = "recalled"
 """The failed result of a version that was set aside for what it was made with, while its bytes are those that were written."""
+RECORD = ".recalls"
+"""The store, beside all others, that says what is recalled."""
 
 
 def name_of(build_key: str, content_hash: str, number: int = 1) -> str:

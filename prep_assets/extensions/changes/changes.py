@@ -91,6 +91,7 @@ def diff(workspace: Workspace, asset: str, version: str | None = None, *, partit
     if current is None:
         raise ConfigError(f"{place.label} has no current store to compare with")
     other = _latest_other(place, current) if version is None else version_named(place, version)
+    place.check_readable(other)
     newer = {store.version for store in (place.draft(), place.candidate()) if store is not None}
     before, after = (current, other) if other.version in newer else (other, current)
     return compare(workspace, before, after, examples=examples)

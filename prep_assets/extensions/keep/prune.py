@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Collection
 from typing import Annotated
 
 import typer
@@ -42,7 +43,8 @@ def prune(
     workspace = Workspace.open()
     places = [workspace.place(*deletion) for deletion in named_stores(workspace, asset, partition)]
     unconfigured = [] if asset else forgotten(workspace)
-    deletions = [deletion for place in places for deletion in _deletions(place)]
+    proofs = {place: place.proofs() for place in places}
+    deletions = [deletion for place in places for deletion in _deletions(place, proofs[place])]
     deletions += [Deletion(place, place.directory.name, "not in the configuration", place.size) for place in unconfigured if removed]
     console, size = terminal.out(), sum(deletion.size for deletion in deletions)
     if deletions:
@@ -51,13 +53,17 @@ def prune(
     if unconfigured and not removed:
         kept, names = terminal.size(sum(place.size for place in unconfigured)), ", ".join(place.label for place in unconfigured)
         console.print(f"not in the configuration any more, {kept}, and deleted only with --removed: {names}", style="yellow")
+    for place, name, recall in ((place, name, recall) for place, kept in proofs.items() for name, recall in kept.items()):
+        console.print(
+            f"{place.label}: {name} stays: it alone shows that equal bytes are sound, which is why {recall}, spares what they made"
+        )
     if not deletions or dry_run:
         console.print(f"{terminal.counted(len(deletions), 'folder')}, {terminal.size(size)}, would be deleted")
         return
     if not yes:
         _confirm(terminal.counted(len(deletions), "folder"), terminal.size(size))
     for place in places:
-        place.remove_unused()
+        place.remove_unused(proofs[place])
     for place in unconfigured if removed else ():
         place.remove()
     in_use = [deletion for deletion in deletions if deletion.stays]
@@ -67,8 +73,8 @@ def prune(
         console.print(f"{each.place.label}: {each.name} is being read and stays. Prune again when its readers have ended", style="yellow")
 
 
-def _deletions(place: Place) -> list[Deletion]:
-    unused = [Deletion(place, name, "no longer used", place.backend.size(name)) for name in place.unused()]
+def _deletions(place: Place, proofs: Collection[str]) -> list[Deletion]:
+    unused = [Deletion(place, name, "no longer used", place.backend.size(name)) for name in place.unused() if name not in proofs]
     return unused + [Deletion(place, name, "left by a killed build", place.backend.size(name)) for name in place.leftovers()]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
@@ -13,7 +14,7 @@ from prep_assets.config.models import FAMILIES
 from prep_assets.engine.plan import takes
 from prep_assets.errors import ConfigError, nearest
 from prep_assets.extensions.keep.versions import Facts, Key, Values, Version
-from prep_assets.extensions.recall.rules import Compared, Entry, Look, Recall, compare, holds, meant, parse
+from prep_assets.extensions.recall.rules import Compared, Entry, Look, Recall, Rule, compare, holds, meant, parse
 from prep_assets.graph.graph import EVERY, family_of_export
 from prep_assets.pipeline.asset import TEMPLATE
 from prep_assets.stores.manifest import label_of
@@ -35,8 +36,26 @@ class Rules:
         declared = {option for asset in EVERY.values() for option in asset.options} - {*TEMPLATE}  # recipes have what these resolve to
         self._names = {"asset", "partition", "template", *_TOKENIZER}.union(declared, *_unset().values(), *self._seen.values())
 
-    def said(self, part: Compared) -> list[str] | None:
-        """What recipes say under the name of a comparison that holds of none, sorted; `None` where it holds of any. A name of none is an error."""
+    def never(self, rule: Rule) -> dict[str, list[str]]:
+        """Comparisons of a rule that hold of no recipe → what recipes say there, sorted.
+
+        Raises:
+            ConfigError: no recipe has such a name, or none has all names that are joined by ``and``.
+        """
+        here = sorted(asset for asset, names in self._seen.items() if names)
+        never = {"".join(part): said for part in rule.parts if (said := self._said(part)) is not None}
+        for node in ast.walk(rule.tree):
+            joined = isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And)
+            if joined and not any(self._could(Rule(rule.parts, node), asset) for asset in {*EVERY, *here}):  # type: ignore[arg-type]
+                parts = [rule.parts[each.value] for each in ast.walk(node) if isinstance(each, ast.Constant)]  # type: ignore[index]
+                of = {"".join(part): [asset for asset in here if self._could(Rule([part], ast.Constant(0)), asset)] for part in parts}
+                told = "; ".join(f"{part}: {' '.join(assets[:6]) or 'none'}{' …' * (len(assets) > 6)}" for part, assets in of.items())
+                raise ConfigError(
+                    f"no recipe can say all of {' and '.join(of)}. Stores whose recipes can: {told}. Leave some out: what is made from it is found, too"
+                )
+        return never
+
+    def _said(self, part: Compared) -> list[str] | None:
         if not meant(part.name, self._names):
             near = nearest(part.name, {*self._names, *(path.rpartition(".")[2] for path in self._names)}) or "."
             raise ConfigError(
@@ -55,17 +74,22 @@ class Rules:
     def could(self, rule: str, asset: str) -> bool:
         """Whether a rule may hold of a store of this asset that nobody sees, or of what it was made from."""
         above = [each.name for _, each in EVERY[asset].inputs] if asset in EVERY else []
-        return holds(parse(rule), self._look(asset, {"asset": (asset,)})) is not False or any(self.could(rule, name) for name in above)
+        return self._could(parse(rule), asset) or any(self.could(rule, name) for name in above)
 
-    def _look(self, asset: str, facts: Facts) -> Look:
-        """What a recipe of an asset says under a name; of one that it leaves out at its default, the default."""
+    def _could(self, rule: Rule, asset: str) -> bool:
+        return holds(rule, self._look(asset, {"asset": (asset,)}, unseen=True)) is not False
+
+    def _look(self, asset: str, facts: Facts, *, unseen: bool = False) -> Look:
+        """What a recipe of an asset says under a name; of one that it leaves out at its default, the default, unless it is `unseen`."""
         unset = _unset().get(EVERY[asset].family if asset in EVERY else family_of_export(asset), {})
 
         def look(name: str) -> Values | bool | None:
             if paths := meant(name, facts) or meant(name.removeprefix("preprocessing."), facts):  # which single options of it stand without
                 return tuple(value for path in paths for value in facts[path])
             could = [path for path in meant(name, self._names) if self._applies(asset, path, facts, unset)]
-            return None if {*could} - unset.keys() else tuple(value for path in could for value in unset[path]) if could else False
+            if not could or unseen or {*could} - unset.keys():
+                return None if could else False
+            return tuple(value for path in could for value in unset[path])
 
         return look
 
@@ -74,6 +98,8 @@ class Rules:
         declared = EVERY.get(asset)
         if facts.get(path.rpartition(".")[0]):
             return False  # what it would be a part of is not set
+        if path in ("partition", "version", "stage"):
+            return path != "partition" or declared is None or declared.partitioned
         if declared is None or path in self._seen[asset] or path.startswith("tokenizer."):
             return path in self._seen[asset] or (declared is not None and "tokenizer" in declared.options)
         said = declared.depends is None and not {path, f"preprocessing.{path}"}.isdisjoint(declared.options)
@@ -100,20 +126,19 @@ class Closure:
         new: the recall, with the versions that it finds.
         found: what any of them concerns → number of the recall, and why.
         unclear: of what that cannot be told → why not.
-        never: comparison of the rule that holds of no recipe → what recipes say there.
+        rules: what rules say of these versions.
     """
 
     def __init__(self, versions: Sequence[Version], foreign: Iterable[Version], new: Recall, active: Sequence[Recall]) -> None:
         self.new, self.found, self.unclear = new, dict[Version, tuple[int, str]](), dict[Version, str]()
-        self._rules, self._keys = Rules(versions), defaultdict[str, set[Key]](set)
+        self.rules, self._keys = Rules(versions), defaultdict[str, set[Key]](set)
         self._by = defaultdict[tuple[Key, str], list[Version]](list)
-        self.never = {"".join(part): said for part in parse(new.rule).parts if (said := self._rules.said(part)) is not None}
         for version in versions:
             self._by[version.key, version.content].append(version)
             self._keys[version.content].add(version.key)
         left, more = [*versions, *foreign], True
         while more:  # what was found last decides of what was made from it
-            self.found |= (now := {each: why for each in left if (why := reason(each, (self.new, *active), self._rules, self._well))})
+            self.found |= (now := {each: why for each in left if (why := reason(each, (self.new, *active), self.rules, self._well))})
             mine = [(each, why) for each in versions for number, why in [self.found.get(each, (0, ""))] if number == new.number]
             entries = tuple(Entry(*each.key, each.name, each.content, each.seal, why) for each, why in mine)
             self.new, left, more = structs.replace(new, found=entries), [each for each in left if each not in now], bool(now)
@@ -129,14 +154,14 @@ class Closure:
         """What cannot be told of a version."""
         if version.fault:
             yield version.fault
-        if version.manifest and self._rules.holds(self.new.rule, version) is None:
+        if version.manifest and self.rules.holds(self.new.rule, version) is None:
             missing = dict.fromkeys(part.name for part in parse(self.new.rule).parts if not meant(part.name, version.facts))
             yield f"its recipe does not say {' and '.join(missing) or 'what can be compared'}"
         for key, content in (*version.parents, *((key, each) for each in version.others for key in sorted(self._keys.get(each, ())))):
             label = f"made from {label_of(*key)} {content[:CONTENT_LENGTH]}"
             if (key, content) in self._by and not self._well(key, content):
                 yield f"{label}, of which it cannot be told"
-            elif (key, content) not in self._by and self._rules.could(self.new.rule, key[0]):
+            elif (key, content) not in self._by and self.rules.could(self.new.rule, key[0]):
                 yield f"{label}, which is gone" if content else f"{label}of which it names no version"
 
 

@@ -18,7 +18,7 @@ from prep_assets.extensions.keep.versions import read_versions, version_of
 from prep_assets.extensions.neighbours.recorded import commits_of, files_of, manifests_of, names_in
 from prep_assets.extensions.recall.closure import Closure
 from prep_assets.extensions.recall.record import change, recalls, settled
-from prep_assets.extensions.recall.rules import Recall
+from prep_assets.extensions.recall.rules import Recall, parse
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.manifest import label_of
 
@@ -60,7 +60,7 @@ def search(root: Path, new: Recall, among: Sequence[Path] = (), hub: Sequence[st
         found.append(Found(label_of(*each.key), where, state, why, each.content, equal))
     by_content = {each.content: each for each in found if each.content and not each.equal}
     named = [structs.replace(by_content[content], where=file) for file, content in names_in(files, by_content)]
-    return Search(len(versions), (*found, *named), result.never), result.new
+    return Search(len(versions), (*found, *named), result.rules.never(parse(new.rule))), result.new
 
 
 def planned(root: Path, rule: str, reason: str = "") -> Recall:
@@ -72,9 +72,10 @@ def make(root: Path, rule: str, reason: str = "") -> Recall:
     """Recall what a rule means, with all that was made from it; an error where that is nothing, or it is recalled already."""
 
     def edit(before: tuple[Recall, ...]) -> tuple[Recall, ...]:
-        _, new = search(root, planned(root, rule, reason))
-        if not new.found or any((each.rule, each.lifted) == (rule, "") for each in before):
-            raise ConfigError(f"{rule}: it is recalled already, or no version was made so. Nothing is changed")
+        if held := [each for each in before if (each.rule, each.lifted) == (rule, "")]:
+            raise ConfigError(f"{rule}: that is recall {held[0].number} already. Nothing is changed")
+        if not (new := search(root, planned(root, rule, reason))[1]).found:
+            raise ConfigError(f"{rule}: no version was made so, and what nothing was made with is not recorded. Nothing is changed")
         return (*before, new)
 
     return change(root, edit)[-1]

@@ -14,16 +14,17 @@ from contextlib import suppress
 from pathlib import Path
 
 import msgspec
+from msgspec import structs
 
 from prep_assets.errors import PrepAssetsError, StoreError
 from prep_assets.extensions.recall.rules import Recall
 from prep_assets.stores.manifest import Manifest, Result, digest, label_of
-from prep_assets.stores.published import Draft, Place
+from prep_assets.stores.published import Draft, Place, Published, versions
 from prep_assets.stores.remote import remote_of
 from prep_assets.stores.verification import write_text
-from prep_assets.stores.version_folders import CONTENT_LENGTH, RECALLED, Pointers
+from prep_assets.stores.version_folders import CONTENT_LENGTH, RECALLED, RECORD, Pointers
 
-RECORD, FILE = ".recalls", "recalls.json"
+FILE = "recalls.json"
 SECONDS = 2.0
 """For which the record of stores in a bucket is not asked for again."""
 
@@ -110,6 +111,16 @@ def why(place: Place, manifest: Manifest, *, publishing: bool = False) -> str:
     return f"{every[found[0] - 1].label} ({found[1]})" if found else ""
 
 
+def proofs(place: Place) -> dict[str, str]:
+    """Unused versions that alone show that recalled bytes are sound → the recall that spares what was made from them for that."""
+    entries = [(entry, recall.label) for recall in recalls(place.root) if not recall.lifted for entry in recall.found]
+    labels = {entry.content: label for entry, label in entries if (entry.asset, entry.partition) == (place.asset, place.partition)}
+    stores = [store for store in versions(place) if store.manifest.content_hash in labels] if labels else []
+    sound, used = [store for store in stores if not why(place, store.manifest)], place.pointers.used
+    shown = {store.manifest.content_hash for store in sound if store.version in used}
+    return {store.version: labels[content] for store in sound if (content := store.manifest.content_hash) not in shown}
+
+
 def _mark(place: Place, version: str) -> str:
     """The recall that a version was set aside for, as its results say; empty if none."""
     with suppress(StoreError):
@@ -118,23 +129,46 @@ def _mark(place: Place, version: str) -> str:
     return ""
 
 
+def _set_mark(place: Place, published: Published, said: str) -> None:
+    results = {name: result for name, result in (published.results or {}).items() if name != RECALLED}
+    with place.backend.building():
+        place.backend.record(
+            published.version, published.manifest.content_hash, {**results, **({RECALLED: Result(False, said)} if said else {})}
+        )
+
+
 def _lost(place: Place, every: Sequence[Recall]) -> str:
-    """What is wrong where a version is set aside for a recall that the record does not have."""
-    mark = _mark(place, place.pointers.damaged)
-    if not mark or any(recall.label in mark for recall in every):
-        return ""
-    where = Place(place.root, RECORD).backend.where
-    return (
-        f"{mark}, which set a version aside, is not in {where}: the record was lost or replaced. Put it back, or recall by this rule again"
-    )
+    """What is wrong where a version, of now or before, is marked for a recall whose rule the record does not have."""
+    for mark in filter(None, (_mark(place, name) for name in place.backend.names())):
+        said = mark.partition(", ")[2]
+        if not any(said.startswith((f"{recall.rule}: ", f"{recall.rule} (")) for recall in every):
+            where = Place(place.root, RECORD).backend.where
+            return (
+                f"{mark}, which set a version aside, is not in {where}: the record was lost or replaced. Put it back, or recall by this rule "
+                "again"
+            )
+    return ""
 
 
 def settled(root: Path, places: Sequence[Place], *, write: bool) -> Iterator[tuple[str, str, bool]]:
-    """Let pointers follow the record, or say what would be done: (label, what, whether it is wrong)."""
+    """Let the record reach what is made from recalled bytes by now, and pointers and marks follow it, or say what would be done: (label, what, whether it
+    is wrong)."""
+    before = recalls(root)
+    if (reached := _reached(root, before)) != before:
+        if write:
+            change(root, lambda now: _reached(root, now))
+        for old, new in zip(before, reached, strict=True):
+            for entry in new.found[len(old.found) :]:
+                yield label_of(entry.asset, entry.partition), f"recall {new.number} reaches {entry.version} by now: {entry.why}", not write
     for place in places:
         try:
-            if what := _settled(place, write=write):
-                yield place.label, what, not write or what == _lost(place, recalls(root))
+            what, lost = _settled(place, write=write), _lost(place, recalls(root))
+            if what:
+                yield place.label, what, not write or what == lost
+            if write and not lost:
+                for published in versions(place):  # so that old ones say so, too, where the record is lost
+                    if (said := why(place, published.manifest)) != _mark(place, published.version):
+                        _set_mark(place, published, said)
         except PrepAssetsError as error:
             yield place.label, str(error), True
     for number, entry in [(recall.number, entry) for recall in recalls(root) if not recall.lifted for entry in recall.found]:
@@ -147,18 +181,34 @@ def settled(root: Path, places: Sequence[Place], *, write: bool) -> Iterator[tup
                 yield label_of(entry.asset, entry.partition), what, True
 
 
+def _reached(root: Path, every: tuple[Recall, ...]) -> tuple[Recall, ...]:
+    """Recalls with what they concern by now as well: what was spared for equal bytes that are gone, what was put back, and all that was made from it."""
+    if not (active := [recall for recall in every if not recall.lifted]):
+        return every
+    from prep_assets.extensions.keep.versions import read_versions
+    from prep_assets.extensions.recall.closure import Closure
+
+    here, reached = read_versions(root), list(every)
+    for recall in active:
+        found = Closure(here, (), recall, [each for each in active if each != recall]).new.found
+        known = {(entry.asset, entry.partition, entry.version) for entry in recall.found}
+        more = [entry for entry in found if (entry.asset, entry.partition, entry.version) not in known]
+        reached[recall.number - 1] = structs.replace(recall, found=(*recall.found, *more))
+    return tuple(reached)
+
+
 def _settled(place: Place, *, write: bool) -> str:
     backend, pointers = place.backend, place.pointers
     if not (version := pointers.current or pointers.damaged):
         return ""
     published, mark = backend.published(version), _mark(place, version)
-    results = {name: result for name, result in (published.results or {}).items() if name != RECALLED}
-    said, failed = why(place, published.manifest), [name for name, result in results.items() if not result.passed]
+    failed = [name for name, result in (published.results or {}).items() if name != RECALLED and not result.passed]
+    said = why(place, published.manifest)
     if lost := _lost(place, recalls(place.root)):
         return lost
     if said and (pointers.current or mark not in ("", said)):
         if write and not (pointers.current and place.set_aside(published, {RECALLED: Result(False, said)})):
-            place.record(published, {RECALLED: Result(False, said)})
+            _set_mark(place, published, said)
         return f"set aside: {said}"
     if said or not mark:
         return ""
@@ -167,5 +217,5 @@ def _settled(place: Place, *, write: bool) -> str:
         with backend.building():
             if not failed:
                 backend.change(lambda now: {"current": version, "damaged": ""} if now.damaged == version and not now.current else {})
-            backend.record(version, published.manifest.content_hash, results)
+        _set_mark(place, published, "")
     return f"not recalled any more, but fails {', '.join(failed)}" if failed else "current again"

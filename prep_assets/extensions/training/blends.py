@@ -15,7 +15,7 @@ from prep_assets.errors import StoreError
 from prep_assets.extensions.blends.store import TOKENS, open_blend
 from prep_assets.extensions.training.collate import IGNORE
 from prep_assets.extensions.training.items import labels_of, loss_weights
-from prep_assets.extensions.training.opening import index_in, local_path, payload_folders
+from prep_assets.extensions.training.opening import hold, index_in, local_path, payload_folders
 from prep_assets.pipeline.workspace import build_command
 from prep_assets.stores.guards import Guards, Verify
 from prep_assets.stores.manifest import MANIFEST, Manifest
@@ -46,7 +46,8 @@ class BlendDataset(Dataset[dict[str, Tensor]]):
         if manifest is None or "blend" not in manifest.recipe:
             raise StoreError(f"{path} is no blend. Open the published store pretrain_blend or sft_blend")
         self.folder, self._verify = folders[0], verify
-        self.blend = open_blend(self.folder, Guards(verify))
+        hold(guards := Guards(verify), self.folder)
+        self.blend = open_blend(self.folder, guards)
         asset, stem = TOKENS[manifest.asset.partition("_")[0]]
         root = next(parent.parent for parent in self.folder.resolve().parents if parent.name == manifest.asset)
         self._streams = list[Table]()

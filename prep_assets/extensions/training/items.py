@@ -18,7 +18,7 @@ from torch.utils.data import Dataset
 
 from prep_assets.errors import ConfigError, StoreError, nearest
 from prep_assets.extensions.training.collate import IGNORE, padded
-from prep_assets.extensions.training.opening import Format, Keys, OpenStore, index_in, load, local_path, payload_folders
+from prep_assets.extensions.training.opening import Format, Keys, OpenStore, hold, index_in, load, local_path, payload_folders
 from prep_assets.pipeline.workspace import build_command
 from prep_assets.stores.arrays import spread
 from prep_assets.stores.files import free_bytes
@@ -428,7 +428,7 @@ class PackedDataset(Dataset[dict[str, Tensor]]):
         # resolves `current` to the version, so that a worker that opens it later reads the same rows
         self.place = _find(local_path(path), name, "packed table", ".documents", lambda _: True)
         self._guards = Guards(verify)
-        self._guards.hold(self.place.parent)
+        hold(self._guards, self.place.parent)
         self._table, self._verify = open_table(self.place.parent, self.place.stem, guards=self._guards), verify
         manifest = self.place.parent / MANIFEST
         self._pad_id = Manifest.read(self.place.parent).recipe.get("pad_id", 0) if self._table.align > 1 and manifest.is_file() else 0

@@ -20,7 +20,7 @@ from prep_assets.extensions.training.shards import Positions, Shard, joined, ren
 from prep_assets.stores.groups import RUNS, holds_groups
 from prep_assets.stores.guards import UNGUARDED, Guards, Verify
 from prep_assets.stores.manifest import MANIFEST
-from prep_assets.stores.published import Place
+from prep_assets.stores.published import Place, check_readable
 from prep_assets.stores.remote import Remote, backend_of, is_address, local_root, remote_at, remote_of
 from prep_assets.stores.table import GROUPS, Table, holds_pairs, open_stream, open_table, stream_names
 from prep_assets.stores.version_folders import VERSIONS, target, version_of
@@ -119,6 +119,16 @@ def _fetch_stores(path: Path, remote: Remote, depth: int = 2) -> list[Path]:
     if current is None:
         raise StoreError(f"no published store in {remote.url}: its catalog has no `current`; its checks failed or did not end. {_REMEDY}")
     return [current.directory.resolve()]
+
+
+def hold(guards: Guards, folder: Path) -> None:
+    """As `Guards.hold`, for what a trainer reads.
+
+    Raises:
+        StoreError: also, the version is recalled.
+    """
+    if held := guards.hold(folder):
+        check_readable(held[0].path)
 
 
 def folder_of_manifest(path: Path) -> Path | None:
@@ -486,7 +496,7 @@ def _open_folders(path: Path, folders: tuple[Path, ...], format: Format | None, 
         raise ConfigError(f"verify {verify!r} is not one of {', '.join(get_args(Verify))}{nearest(verify, get_args(Verify))}")
     guards = Guards(verify)
     for folder in folders:
-        guards.hold(folder)
+        hold(guards, folder)
     detected = format_of(path, folders) if format is None else format
     data = joined([_select(shard, keys) for shard in _shards(path, folders, detected, guards)])
     return OpenStore(path, detected, data, None if keys is None else tuple(keys), folders, verify, guards)

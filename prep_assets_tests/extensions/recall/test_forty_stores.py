@@ -11,15 +11,20 @@ from unittest.mock import patch
 
 import pytest
 from packaging.version import Version
+from typer.testing import CliRunner
 
+from prep_assets import load
+from prep_assets.cli.main import app
 from prep_assets.engine import execute
 from prep_assets.engine.execute import build
 from prep_assets.engine.status import places_in
 from prep_assets.errors import PrepAssetsError, StoreError
+from prep_assets.extensions.changes.changes import diff
 from prep_assets.extensions.keep.versions import read_versions
 from prep_assets.extensions.recall.closure import Rules
 from prep_assets.extensions.recall.command import lift, make, planned, search
 from prep_assets.extensions.recall.record import recalls, settled
+from prep_assets.extensions.training.items import PackedDataset
 from prep_assets.graph.graph import assets_of
 from prep_assets.pipeline import asset as assets
 from prep_assets.pipeline.asset import Asset
@@ -205,3 +210,43 @@ def test_a_window_without_effect_is_recalled_and_says_so_after_the_rebuild(tmp_p
     assert export.pointers.current == old
     [same] = search(root, planned(root, WINDOW))[0].found
     assert (same.store, same.equal) == ("pretrain_tokens[a]", workspace.place("pretrain_tokens", "a").pointers.current)
+
+
+def test_prune_keeps_the_version_that_shows_that_recalled_bytes_are_sound(tmp_path: Path) -> None:
+    source = jsonl(tmp_path / "rows.jsonl", ({"text": text} for text in words("a")))
+    workspace = workspace_in(tmp_path, {"pretrain": {"tokenizer": TOKENIZER, "domains": {"a": domain(source, "text")}}})
+    place, kept = workspace.place("pretrain_tokens", "a"), ""
+    for version in ("0.24.0", "0.21.0"):
+        kept = place.pointers.current
+        with tokenizers({"a": version}, bug=False):
+            build(workspace, "pretrain_tokens")
+    make(workspace.stores, WINDOW)
+    assert list(place.proofs()) == [kept]
+    env = {"PREP_ASSETS_STORE_DIR": str(workspace.stores), "PREP_ASSETS_CONFIG_DIR": str(workspace.configs), "COLUMNS": "400"}
+    pruned = CliRunner().invoke(app, ["prune", "--yes"], env=env)
+    assert f"pretrain_tokens[a]: {kept} stays: it alone shows that equal bytes are sound, which is why recall 1, {WINDOW}" in pruned.stdout
+    assert kept in place.backend.names()
+
+
+def test_trainers_and_diff_ask_the_record_whatever_version_they_are_given(tmp_path: Path) -> None:
+    source = jsonl(tmp_path / "rows.jsonl", ({"instruction": text, "input": "", "output": text[9:]} for text in words("p")))
+    sft = {"tokenizer": TOKENIZER, "domains": {"p": domain(source, "alpaca")}}
+    for length in (256, 512):
+        workspace = workspace_in(tmp_path, {"sft": {**sft, "packing": {"strategy": "ffd", "row_len": length}}})
+        build(workspace, "sft_packed")
+    place = workspace.place("sft_packed")
+    [old] = place.unused()
+    path = place.backend.versions / old
+    assert len(PackedDataset(path))
+    assert diff(workspace, "sft_packed").before.version == diff(workspace, "sft_packed", old).before.version == old
+    make(workspace.stores, "row_len=256")
+    for read in (
+        lambda: PackedDataset(path),
+        lambda: load(path),
+        lambda: load(path, verify="off"),
+        lambda: diff(workspace, "sft_packed"),
+        lambda: diff(workspace, "sft_packed", old),
+    ):
+        with pytest.raises(StoreError, match=r"is recalled, so nothing reads it: recall 1, row_len=256 \(packing\.row_len=256\)"):
+            read()
+    assert len(PackedDataset(place.directory))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 from collections.abc import Mapping
 from hashlib import sha256
@@ -23,12 +24,14 @@ from prep_assets.errors import ConfigError, SourceUnavailable, StoreError
 from prep_assets.extensions.keep.versions import facts_of
 from prep_assets.extensions.recall import record
 from prep_assets.extensions.recall.command import lift, make, planned, search
-from prep_assets.extensions.recall.record import FILE, RECORD, change, recalls, settled
+from prep_assets.extensions.recall.record import FILE, change, recalls, settled
 from prep_assets.extensions.recall.rules import holds, meant, parse
+from prep_assets.extensions.training.opening import NoData
 from prep_assets.stores.manifest import MANIFEST, Manifest, build_key
 from prep_assets.stores.manifest import Result as CheckResult
 from prep_assets.stores.published import Draft, Place
 from prep_assets.stores.remote import local_root
+from prep_assets.stores.version_folders import RECORD
 
 RULE = "tokenizers<0.22 and engine=auto"
 
@@ -243,6 +246,43 @@ def test_a_parent_that_was_pruned_leaves_open_what_it_was(root: Path) -> None:
     assert found(root, "asset=sft_raw and version=7") == {}  # which could not have made it either
 
 
+def test_a_parent_that_was_pruned_may_have_said_what_recipes_leave_out(root: Path) -> None:
+    content = tokens(root, "c", "0.23.0")
+    export(root, "c", content)
+    tokens(root, "c", "0.24.0")
+    Place(root, "pretrain_tokens", "c").remove_unused()
+    assert found(root, "pad_vocab_to=64") == {"pretrain_export_bin[c]": "unclear"}
+
+
+@pytest.mark.parametrize("rule", ["asset=pretrain_raw and tokenizers<1", "partition=a and (engine=auto and asset=pretrain_raw)"])
+def test_names_that_no_recipe_has_together_are_an_error(root: Path, rule: str) -> None:
+    """Each holds of some recipe, so that "0 recalled" would say that nothing was made so."""
+    with pytest.raises(ConfigError, match=r"no recipe can say all of .*asset=pretrain_raw: pretrain_raw"):
+        found(root, rule)
+    with pytest.raises(ConfigError, match="engine=auto: pretrain_tokens"):
+        found(root, f"partition=b or {rule} and engine=auto")
+    assert found(root, "asset=pretrain_tokens and engine=auto and partition=b and version=1")
+
+
+def test_what_was_spared_for_equal_bytes_is_reached_through_all_stages_when_they_are_gone(root: Path) -> None:
+    for size in (1, 2):
+        raw = put(root, "pretrain_raw", "c", {"shard_bytes": size}, "same")
+    made = put(root, "pretrain_tokens", "c", {"raw": raw, "tokenizer": {"tokenizers": "0.23", "engine": "auto"}}, "tokens of c")
+    export(root, "c", made)
+    assert [*recall(root, "shard_bytes=2")] == ["pretrain_raw[c]"]
+    place = Place(root, "pretrain_raw", "c")
+    [(proof, why)] = place.proofs().items()
+    assert (proof in place.unused(), why) == (True, "recall 1, shard_bytes=2")
+    assert place.remove_unused(place.proofs()) == ()
+    assert place.remove_unused() == (proof,)  # as `forget` does, which has to
+    assert {*wrong(root)} == {"pretrain_tokens[c]", "pretrain_export_bin[c]"}
+    done = settle(root)
+    assert {*done} == {"pretrain_tokens[c]", "pretrain_export_bin[c]"}
+    assert done["pretrain_export_bin[c]"] == f"set aside: recall 1, shard_bytes=2 (made from pretrain_tokens[c] {made[:12]})"
+    assert (wrong(root), settle(root), place.proofs()) == ({}, {}, {})
+    assert len(recalls(root)[0].found) == 3
+
+
 def test_what_was_recalled_before_it_was_pruned_still_counts(root: Path) -> None:
     content = (
         Place(root, "pretrain_tokens", "a").backend.published(Place(root, "pretrain_tokens", "a").pointers.current).manifest.content_hash
@@ -284,6 +324,32 @@ def test_nothing_reads_what_is_recalled_until_it_is_lifted(root: Path) -> None:
     assert [(each.number, bool(each.lifted)) for each in recalls(root)] == [(1, True)]
     with pytest.raises(ConfigError, match="recall 1 does not hold"):
         lift(root, 1)
+
+
+def version(place: Place, pointer: str = "current") -> Path:
+    name: str = getattr(place.pointers, pointer)
+    return place.backend.versions / name
+
+
+def test_nothing_reads_a_recalled_version_by_its_path_whatever_points_to_it(root: Path) -> None:
+    """Old, replaced by a good build, a draft; and current, where the record is written and no pointer has moved yet."""
+    place = Place(root, "pretrain_tokens", "a")
+    replaced = version(place)
+    tokens(root, "a", "0.23.0")
+    recipe = {"stage": "pretrain_tokens", "tokenizer": {"tokenizers": "0.21.9", "engine": "auto"}}
+    place.propose(build_key(recipe), write_one, config_key="", recipe=recipe, draft=True)
+    export(root, "c", tokens(root, "c", "0.20.0"))
+    make(root, RULE)
+    other = Place(root, "pretrain_tokens", "c")
+    paths = (replaced, version(place, "draft"), place.directory / "draft", other.directory, other.directory / "current", version(other))
+    for path in paths:
+        with pytest.raises(StoreError, match=r"is recalled, so nothing reads it: recall 1, tokenizers<0\.22"):
+            prep_assets.load(path)
+    with pytest.raises(NoData):  # which asks for data of a trainer, and there is none
+        prep_assets.load(place.directory)
+    lift(root, 1)
+    with pytest.raises(NoData):
+        prep_assets.load(replaced)
 
 
 def test_what_two_recalls_concern_stays_until_both_are_lifted(root: Path) -> None:
@@ -337,6 +403,30 @@ def test_a_lost_record_is_found_by_the_marks_of_what_was_set_aside(root: Path) -
         tokens(root, "a", "0.21.4")  # which nothing else would stop
     recall_again = make(root, RULE)  # as the message says
     assert (recall_again.number, wrong(root)) == (1, {})
+
+
+def test_a_lost_record_is_found_after_a_good_build_too(root: Path) -> None:
+    """By the marks of the versions that are not current any more, and of those that never were."""
+    tokens(root, "b", "0.21.7")
+    tokens(root, "b", "0.23.7")
+    recall(root, "partition=z or partition=a and version=1")
+    recall(root, reason="BOS twice")
+    export(root, "b", tokens(root, "b", "0.23.0"))
+    lift(root, 1)
+    settle(root)
+    tokens(root, "a", "0.23.0")
+    assert wrong(root) == {}
+    shutil.rmtree(root / RECORD)
+    assert {label: what.partition(" (")[0] for label, what in wrong(root).items()} == dict.fromkeys(
+        ("pretrain_tokens[a]", "pretrain_tokens[b]", "pretrain_export_bin[a]"), f"recall 2, {RULE}: BOS twice"
+    )
+    for name in ("a", "b"):
+        with pytest.raises(StoreError, match=r"is not in .*\.recalls: the record was lost or replaced"):
+            tokens(root, name, "0.21.4")
+    assert recall(root, reason="as the message says") != {}
+    assert (wrong(root), [each.number for each in recalls(root)]) == ({}, [1])
+    with pytest.raises(StoreError, match="what this makes is recalled"):
+        tokens(root, "b", "0.21.7")
 
 
 def test_a_record_of_before_is_found_too(root: Path) -> None:
