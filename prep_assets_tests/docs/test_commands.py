@@ -76,6 +76,7 @@ FAILS = {
     "docs/recall.md": (
         "status",
         "prep-assets recall 'tokenizers<1 and engine=auto and partition=gsm8k'",
+        "prep-assets recall 'asset=sft_packed and engine=auto'",
     ),
 }
 """Page → its commands, or one with its words, with exit code 1, as what they show is a fault or a difference."""
