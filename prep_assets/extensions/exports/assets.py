@@ -113,6 +113,11 @@ class Exporting(Struct, frozen=True):
             family = workspace.family(FAMILIES[self.source.family])
             vocabulary = workspace.vocabulary(family)
             suggested = {"pad_id": vocabulary.pad_id, "eos_id": vocabulary.eos_id, "vocab_size": vocabulary_size(family, vocabulary)}
+            if (eos := self.options.get("eos_id") or 0) >= suggested["vocab_size"]:
+                raise ConfigError(
+                    f"export {self.format!r}, option 'eos_id': {eos:,} is no token of the model, which has {suggested['vocab_size']:,}. "
+                    f"Leave it out: that of {vocabulary.name} is {vocabulary.eos_id}"
+                )
             defaults |= {
                 name: value for name, value in suggested.items() if name in known and exporter.means(name, self.schema, self.options)
             }

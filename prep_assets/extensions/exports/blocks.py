@@ -215,7 +215,8 @@ def _block(source: Table, name: str, part: slice) -> Block:
     trained = loss != 0
     if loss.dtype.kind == "f" and (loss[trained] != 1).any():
         raise ConfigError(
-            "loss weights that are neither 0 nor 1: trainers' formats have masks. Train from the store itself, or set weights to 0 and 1"
+            "loss weights that are neither 0 nor 1: trainers' formats have masks. Train on loss_mask as prep_assets.load reads it, or set weights "
+            "to 0 and 1"
         )
     trained[np.cumsum(documents) - documents] = False
     return Block(

@@ -1,5 +1,5 @@
 """Megatron's ``.bin`` / ``.idx`` (Megatron-LM, Megatron-Bridge, NeMo, GPT-NeoX), ModelLink's file pairs for instruction tuning, and the packed Parquet
-of Megatron-Bridge and NeMo-RL.
+of Megatron-Bridge.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ def read_megatron(folder: Path, source: Table, options: Options) -> Readable:
     return Readable(store.num_records, row, width=source.width or None)
 
 
-# Packed Parquet: Nemotron's data preparation for Megatron-Bridge (`GPTSFTPackedParquetDataset`) and NeMo-RL.
+# Packed Parquet: Nemotron's data preparation for Megatron-Bridge (`GPTSFTPackedParquetDataset`).
 #
 # Columns ``input_ids`` list<int32>, ``loss_mask`` list<uint8>, ``seq_start_id`` list<int32>, without padding; if the source has an attention mask,
 # ``attention_mask`` list<uint8>, 0 at tokens that are not attended.
@@ -203,11 +203,11 @@ def read_megatron(folder: Path, source: Table, options: Options) -> Readable:
     "packed_parquet",
     PACKED,
     TOKENS,
-    read_by="Megatron-Bridge, NeMo-RL",
+    read_by="Megatron-Bridge",
     opens={
         "": (
             "PackedSequenceSpecs(",
-            '    packed_train_data_path="{folder}/splits/{split}",',
+            '    packed_{part}_data_path="{folder}/splits/{split}",',
             "    packed_sequence_size={row_len})  # of rows, in tokens",
         )
     },

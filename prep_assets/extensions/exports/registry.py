@@ -194,6 +194,7 @@ def opening(format: str, folder: Path, source: Table, options: Mapping[str, Any]
         "level": "sentence" if STARTS in source.columns else "document",
         "row_len": row_len,
         "align": source.align,
+        "part": "val" if str(options.get("split", "")).startswith(("val", "dev")) else "train",
         "neat_len": row_len + 1,
         "neat_pack": " --neat-pack" if options.get("neat") else "",
         "file": options.get("name") or stem,

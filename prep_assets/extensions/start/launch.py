@@ -11,11 +11,12 @@ from msgspec import Struct, field
 
 from prep_assets.cli import terminal
 from prep_assets.cli.stores import one_store, reading
-from prep_assets.config.models import FAMILIES, Sft
+from prep_assets.config.models import FAMILIES
 from prep_assets.errors import ConfigError, require_known
 from prep_assets.extensions.blends.assets import training_streams
 from prep_assets.extensions.blends.store import BLEND, TOKENS, open_blend
-from prep_assets.extensions.exports.assets import exported, exporting, open_export_source
+from prep_assets.extensions.exports.assets import Exporting, exported, exporting, open_export_source
+from prep_assets.extensions.exports.blocks import require_dense
 from prep_assets.extensions.exports.command import format_options
 from prep_assets.extensions.exports.registry import opening
 from prep_assets.extensions.start.blends import BLENDS, phases_of
@@ -52,6 +53,8 @@ TRAINERS: Mapping[str, Launch] = {
     "astrai": Launch("sft_packed", "astrai"),
 }
 
+ALIGNED: Mapping[str, Launch] = {"megatron": Launch("sft_packed", "megatron_sft"), "nemo": Launch("sft_packed", "aligned_parquet")}
+"""How a trainer gets rows that leave room for padding between documents."""
 
 TORCH = "torch"
 """A loop of one's own, which reads the store itself: no export."""
@@ -118,9 +121,7 @@ def launch_snippet(
     if asset is None and partition is None:
         partition = partitions[0] or None
     place = folder or Path("exports") / trainer / (f"{name}-{partition}" if partition else name)
-    if launch.format == "packed_parquet" and definition.name == "sft_packed" and workspace.family(Sft).packing.multiple > 1:
-        launch = Launch(launch.asset, "aligned_parquet", launch.options)
-    reader, lines = _reader_lines(workspace, launch, definition, partition, place)
+    launch, reader, lines = _reader_lines(workspace, trainer, definition, partition, place)
     options = "".join(f" --option {key}={value}" for key, value in launch.options.items())
     command = f"prep-assets export {arguments(name, partition or '')} --to {launch.format}{options} --out {place}"
     console = terminal.out()
@@ -171,9 +172,19 @@ def _padding(workspace: Workspace, asset: Asset) -> str:
     return f"# the model has {family.pad_vocab_to:,} ids (pad_vocab_to), the tokenizer {workspace.vocabulary(family).size:,}\n"
 
 
-def _reader_lines(workspace: Workspace, launch: Launch, asset: Asset, partition: str | None, place: Path) -> tuple[str, str]:
-    words = [f"{key}={value}" for key, value in launch.options.items()]
-    spec = exporting(exported(asset.family, asset.name), launch.format, None, format_options(launch.format, words))
+def _reader_lines(workspace: Workspace, trainer: str, asset: Asset, partition: str | None, place: Path) -> tuple[Launch, str, str]:
+    """How a trainer gets the published version, who reads that, and the lines."""
     published = one_store(workspace, asset.name, partition)
+    launch = TRAINERS[trainer]
     with reading(published):
-        return opening(launch.format, place.resolve(), open_export_source(spec, published), spec.all_options(workspace))
+        source = open_export_source(_exporting(asset, launch), published)
+        if source.align > 1 and trainer in ALIGNED:
+            launch = ALIGNED[trainer]
+        elif launch.format == "megatron":
+            require_dense(source, launch.format)
+        return launch, *opening(launch.format, place.resolve(), source, _exporting(asset, launch).all_options(workspace))
+
+
+def _exporting(asset: Asset, launch: Launch) -> Exporting:
+    words = [f"{key}={value}" for key, value in launch.options.items()]
+    return exporting(exported(asset.family, asset.name), launch.format, None, format_options(launch.format, words))

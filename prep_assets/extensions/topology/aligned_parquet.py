@@ -43,7 +43,7 @@ METADATA = "packed_metadata.json"
     opens={
         "": (
             "PackedSequenceSpecs(",
-            '    packed_train_data_path="{folder}/splits/{split}",',
+            '    packed_{part}_data_path="{folder}/splits/{split}",',
             '    packed_metadata_path="{folder}/' + METADATA + '",',
             "    packed_sequence_size={row_len}, pad_seq_to_mult={align})  # set the sequence length to {row_len} as well",
         )

@@ -108,7 +108,7 @@ def test_fractional_weights_are_refused(tmp_path: Path) -> None:
     arrays = {"tokens": np.arange(4, dtype="int32"), "loss_mask": np.array([0, 1, 0.5, 1], "float32")}
     columns, none = {name: Ragged(values, np.array([4])) for name, values in arrays.items()}, np.zeros(1, "int64")
     store = StoredTable("train", TOKENS, 1, Origins(("",), none, none, none), columns)
-    with pytest.raises(ConfigError, match="neither 0 nor 1"):
+    with pytest.raises(ConfigError, match=r"neither 0 nor 1: .* Train on loss_mask as prep_assets\.load reads it"):
         export(store, "hf_arrow", tmp_path / "out")
 
 

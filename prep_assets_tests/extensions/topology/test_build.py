@@ -107,12 +107,41 @@ def test_exports_are_what_the_data_set_gives(built: Workspace) -> None:
         assert sum(read["loss_mask"]) == int((row["labels"] != -100).sum())
 
 
-def test_the_lines_for_a_trainer_are_those_of_the_topology(built: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def said(built: Workspace, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """What the command line says, errors too, in one line."""
     monkeypatch.setenv("PREP_ASSETS_CONFIG_DIR", str(built.configs))
     monkeypatch.setenv("PREP_ASSETS_STORE_DIR", str(built.stores))
-    said = CliRunner().invoke(app, ["launch-snippet", "sft_packed", "--trainer", "nemo"]).output
-    assert "--to aligned_parquet --out" in said
-    assert "packed_sequence_size=512, pad_seq_to_mult=8)" in said
+    return lambda *words: " ".join(CliRunner().invoke(app, list(map(str, words))).output.split())
+
+
+LINES = {
+    "nemo": ("--to aligned_parquet --out", "packed_sequence_size=512, pad_seq_to_mult=8)"),
+    "megatron": ("--to megatron_sft --out", "--sft-tokenizer-prompt-format identity --seq-length 512"),
+    "modellink": ("multiples of 8 places, and megatron stores them without padding", "Export to aligned_parquet or megatron_sft"),
+}
+
+
+@pytest.mark.parametrize("trainer", LINES)
+def test_the_lines_for_a_trainer_are_those_of_the_table(
+    trainer: str, said: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which rows there are, not which would be built."""
+    for configs in (None, configured(tmp_path).configs):
+        if configs is not None:
+            monkeypatch.setenv("PREP_ASSETS_CONFIG_DIR", str(configs))
+        lines = said("launch-snippet", "sft_packed", "--trainer", trainer)
+        assert all(part in lines for part in LINES[trainer]), lines
+
+
+def test_the_end_of_text_token_is_one_of_the_model(built: Workspace, said: Callable[..., str], tmp_path: Path) -> None:
+    vocabulary = built.vocabulary(built.family(Sft))
+    command = ("export", "sft_packed", "--to", "aligned_parquet", "--option", "split=validation")
+    error = said(*command, "--out", tmp_path / "no", "--option", f"eos_id={vocabulary.size}")
+    assert f"option 'eos_id': {vocabulary.size:,} is no token of the model, which has {vocabulary.size:,}. Leave it out" in error
+    assert f"is {vocabulary.eos_id}" in error and not (tmp_path / "no").exists()
+    lines = said(*command, "--out", tmp_path / "out", "--option", f"eos_id={vocabulary.size - 1}")
+    assert f'packed_val_data_path="{tmp_path / "out"}/splits/validation",' in lines
 
 
 def test_a_record_of_a_run_has_its_documents(built: Workspace, tmp_path: Path) -> None:
@@ -128,7 +157,7 @@ def test_a_record_of_a_run_has_its_documents(built: Workspace, tmp_path: Path) -
 # -- Corruptions ------------------------------------------------------------------------------------------------------------------------
 
 
-def said(**about: Any) -> Callable[[Published], None]:
+def sources_say(**about: Any) -> Callable[[Published], None]:
     def spoil(store: Published) -> None:
         path = store.directory / "sft_packed.documents" / "sources.json"
         path.write_text(json.dumps({**json.loads(path.read_bytes()), **about}))
@@ -170,10 +199,10 @@ def steps_exchanged(store: Published) -> None:
 
 
 SPOILED = {
-    "the alignment is lost": said(align=1),
-    "the alignment of half the ranks": said(align=4),
-    "the alignment of twice the ranks": said(align=16),
-    "an alignment that is off by one": said(align=9),
+    "the alignment is lost": sources_say(align=1),
+    "the alignment of half the ranks": sources_say(align=4),
+    "the alignment of twice the ranks": sources_say(align=16),
+    "an alignment that is off by one": sources_say(align=9),
     "padding that does not fit": piece_moved,
     "two rows of different steps exchanged": steps_exchanged,
 }
