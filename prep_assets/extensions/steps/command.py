@@ -56,6 +56,7 @@ def _steps(run: Run, top: int) -> Answer:
     facts = {
         "run": str(run.folder),
         "steps": len(found),
+        "missing": [[steps[0], steps[-1]] for steps in run.missing],
         "attempts": [{"after": head["after"], "ranks": head["ranks"], "stores": head["stores"]} for head in heads],
         "highest": [{"step": step, "loss": plain(loss), "items": _items(rows), "count": len(rows)} for step, rows, loss in ranked],
     }
@@ -67,6 +68,8 @@ def _steps(run: Run, top: int) -> Answer:
         for head in heads:
             trained_on = ", ".join(map(named, head["stores"]))
             console.print(f"after step {head['after']:,}: {terminal.counted(head['ranks'], 'rank')}, {trained_on}", style="dim")
+        for steps in run.missing:
+            console.print(f"nothing of steps {steps[0]:,} to {steps[-1]:,} was recorded", style="yellow")
         headings = "step", "loss", "items", "documents", "highest loss of one"
         highest = [min((row.loss for row in rows), key=rank_of, default=None) for _, rows, _ in ranked]
         worst = [
@@ -94,7 +97,7 @@ def _show_step(console: Console, title: str, found: Step) -> None:
     headings = ("loss", "trained tokens", "rank", "item", "stored in", "record", "source")
     console.print(terminal.table(*headings, rows=[line for row in found.rows for line in _lines(row)], numbers=headings[:4]))
     if count > len(found.rows):
-        console.print(f"{count - len(found.rows):,} more, with lower losses: --top {count}", style="dim")
+        console.print(f"{count - len(found.rows):,} more: --top {count}", style="dim")
     if (first := next((stretch.place for row in found.rows for stretch in row.stretches), None)) is not None:
         stream = f" --stream {first.stream}" if first.stream not in ("", first.asset) else ""
         partition = f" -p {first.partition}" if first.partition else ""

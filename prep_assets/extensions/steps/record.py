@@ -124,8 +124,12 @@ class Writer:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             self._file.close()
-            raise ConfigError(f"{self.path}: another process records into it. Give each run a folder of its own") from error
+            raise ConfigError(
+                f"{self.path}: another record writes into it. Close that one, or give each run a folder of its own"
+            ) from error
         before = attempts_in(self.path)
+        if head["attempt"] in (attempt.head["attempt"] for attempt in before):
+            raise ConfigError(f"{self.path} has an attempt {head['attempt']!r} already. Give each start and each resume a name of its own")
         resumed = [attempt for attempt in before if attempt.head["after"] < self.last]
         if resumed and (changed := _changed(resumed[-1].head, head)):
             raise ConfigError(f"{run}: step {self.last:,} was trained on {changed}. Resume with the same, or record into another folder")
@@ -200,6 +204,29 @@ class Run:
         self.main = self.ranks.get(rank_file(folder, 0), [])
         if not self.main:
             raise StoreError(f"{rank_file(folder, 0)} is missing or empty, and other ranks recorded. {REMEDY}")
+        for path, attempts in self.ranks.items():
+            for attempt in attempts:
+                self._compare(path, attempt)
+
+    def _compare(self, path: Path, attempt: Attempt) -> None:
+        """The first rank says which attempts and steps there are, so that no other may have more, but for the last line, which a kill may have torn.
+
+        Raises:
+            StoreError: it has; or the file is of another rank.
+        """
+        after = attempt.head["after"]
+        at = next((at for at, main in enumerate(self.main) if main.head["attempt"] == attempt.head["attempt"]), None)
+        if path != rank_file(self.folder, rank := attempt.head["rank"]):
+            problem = f"is the file of rank {rank}"
+        elif at is None and attempt.last > after:
+            problem = f"has steps {after + 1:,} to {attempt.last:,} of an attempt of which {rank_file(self.folder, 0).name} has nothing"
+        elif at is not None and min([attempt.last - 1, *(main.head["after"] for main in self.main[at + 1 :])]) > self.main[at].last:
+            problem = (
+                f"has steps {after + 1:,} to {attempt.last:,}, and {rank_file(self.folder, 0).name} ends at step {self.main[at].last:,}"
+            )
+        else:
+            return
+        raise StoreError(f"{path} {problem}: a file was cut, or is of another run. {REMEDY}")
 
     @cached_property
     def steps(self) -> list[range]:
@@ -210,6 +237,13 @@ class Run:
             found.append(range(first, int(min(last, before)) + 1))
             before = min(before, first - 1)
         return found[::-1]
+
+    @property
+    def missing(self) -> list[range]:
+        """Steps before others that count of which nothing was recorded, as their run began, or was resumed, after them."""
+        counted = [steps for steps in self.steps if steps]
+        lasts = [0, *(steps[-1] for steps in counted)]
+        return [range(last + 1, steps[0]) for last, steps in zip(lasts, counted, strict=False) if last + 1 < steps[0]]
 
     def attempt(self, step: int) -> list[Attempt]:
         """What each rank recorded of the attempt that a step belongs to, rank 0 first.

@@ -163,8 +163,9 @@ class Items:
     def _stretches(self, item: int) -> Iterator[Stretch]:
         for place, start, end in self._records(item):
             for piece in self._tracer.row(place).pieces:
-                first, last = (piece.start, piece.end) if end == 0 else (start, end)
-                yield Stretch(place, first, last, None if piece.origin is None else self._source(piece.origin))
+                first, last = (piece.start, piece.end) if end == 0 else (max(start, piece.start), min(end, piece.end))
+                if first < last or end == 0:
+                    yield Stretch(place, first, last, None if piece.origin is None else self._source(piece.origin))
 
     def _records(self, item: int) -> Iterator[tuple[Place, int, int]]:
         """The rows of stores that an item is made of, with the tokens of each: ``0, 0`` where it is all of them."""
@@ -190,11 +191,16 @@ class Items:
 
     def _in_stream(self, place: Place, begin: int, end: int) -> Iterator[tuple[Place, int, int]]:
         """The records that some tokens of a stream belong to."""
-        ends = self._tracer.opened.stream(place.asset, place.partition, place.stream).columns["tokens"].ends
-        for record in range(int(np.searchsorted(ends, begin, "right")), int(np.searchsorted(ends, end - 1, "right")) + 1):
-            start = int(ends[record - 1]) if record else 0
-            if start < int(ends[record]):
-                yield Place(place.asset, place.partition, place.stream, record), max(begin - start, 0), min(end, int(ends[record])) - start
+        column = self._tracer.opened.stream(place.asset, place.partition, place.stream).columns["tokens"]
+        first, last = np.searchsorted(column.ends, [begin, end - 1], "right").tolist()
+        for record in range(first, min(last + 1, len(column.ends))):
+            [span] = column.spans(record)  # of a packed row without its padding
+            if max(begin, span.start) < min(end, span.stop):
+                yield (
+                    Place(place.asset, place.partition, place.stream, record),
+                    max(begin - span.start, 0),
+                    min(end, span.stop) - span.start,
+                )
 
     def _files_of(self, raw: str, domain: str) -> tuple[Sequence[SourceFile], int]:
         """The files of a domain, which must be those that were pinned, and how many of them are not held out."""

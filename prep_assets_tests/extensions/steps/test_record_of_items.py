@@ -152,6 +152,33 @@ def test_windows_with_masks_have_a_loss_for_each_document(every: Workspace, tmp_
         assert seen.loss == pytest.approx(np.arange(first, last).mean())
 
 
+@pytest.mark.parametrize(("size", "stride", "offset"), [(70, 70, 0), (100, 37, 17), (95, 96, 0), (200, 150, 5)])
+def test_windows_of_packed_rows(packed: Workspace, tmp_path: Path, size: int, stride: int, offset: int) -> None:
+    """Only the documents that a window has tokens of, each with these tokens, and padding is of none: by the rows of `trace`, padding end to end with them."""
+    data = DatasetFactory.load("sft", packed.stores / "sft_packed", size, stride, offset=offset)
+    count, width = len(PackedDataset(packed.stores / "sft_packed")), 96
+    places = np.full(count * width, "", object)
+    for row in range(count):
+        for start, end, source in whole(packed, "sft_packed", None, row):
+            places[row * width + start : row * width + end] = source
+    assert "" in places
+    record = RowRecord(tmp_path / "run", data)
+    record.begin()
+    items = [*range(6), *range(len(data) - 6, len(data))]
+    rows = record.collate()([record.numbered[at] for at in items])[ROWS]
+    record.step(1, rows, torch.arange(12.0))
+    record.close()
+    found = step_of(packed, tmp_path / "run", 1).rows
+    assert sorted(row.seen.item for row in found) == items
+    for row in found:
+        begin = row.seen.item * stride + offset
+        mine = np.full(len(places), "", object)
+        for stretch, (start, end, source) in zip(row.stretches, said(row.stretches), strict=True):
+            mine[stretch.place.row * width + start : stretch.place.row * width + end] = source
+        assert mine[begin : begin + size].tolist() == places[begin : begin + size].tolist()
+        assert not any(mine[:begin]) and not any(mine[begin + size :])
+
+
 def test_lines_pairs_and_exports(every: Workspace, tmp_path: Path) -> None:
     lines = RowDataset(every.stores / "preferences")
     for seen, stretches in seen_items(every, tmp_path / "lines", lines, None):
@@ -325,7 +352,7 @@ def test_what_cannot_be_recorded_says_so(every: Workspace, tmp_path: Path) -> No
         record.begin()
     record.begin(attempt="a")
     other = RowRecord(tmp_path / "run", data)
-    with pytest.raises(ConfigError, match=r"rank-00000.jsonl: another process records into it"):
+    with pytest.raises(ConfigError, match=r"rank-00000.jsonl: another record writes into it. Close that one"):
         other.begin()
     with pytest.raises(ConfigError, match="a batch needs to be a mapping without 'rows'"):
         record.collate(list)([record.numbered[0]])
@@ -381,7 +408,7 @@ def test_the_command_lists_rows_with_their_sources(packed: Workspace, recorded: 
     found = run(packed, "step", recorded, 2, "--top", 1)
     assert found.exit_code == 0 and "step 2 of" in found.output and "2 items, 1 rank, loss 2.6250" in found.output
     names = [name for *_, name in whole(packed, "sft_packed", None, 2)]
-    assert all(name in found.output for name in names) and "1 more, with lower losses: --top 2" in found.output
+    assert all(name in found.output for name in names) and "1 more: --top 2" in found.output
     assert "prep-assets trace sft_packed --row 2" in found.output
     facts = json.loads(run(packed, "step", recorded, 3, "--json").output)
     assert [row["loss"] for row in facts["rows"]] == ["nan", 0.25] and facts["loss"] == "nan"
@@ -391,6 +418,18 @@ def test_the_command_lists_rows_with_their_sources(packed: Workspace, recorded: 
     ]
     assert all(Path(source["url"]).name == source["id"].rpartition(":")[0] for source in sources)
     assert [row["stretches"] for row in json.loads(run(packed, "step", recorded, 3, "--json", "--untraced").output)["rows"]] == [[], []]
+
+
+def test_the_command_says_which_steps_are_not_in_the_record(packed: Workspace, recorded: Path, run: Command) -> None:
+    """Resumed from a checkpoint of a run that was recorded elsewhere."""
+    assert json.loads(run(packed, "step", recorded, "--json").output)["missing"] == []
+    record = RowRecord(recorded, PackedDataset(packed.stores / "sft_packed"))
+    record.begin(after=7)
+    record.step(8)
+    record.close()
+    facts = json.loads(run(packed, "step", recorded, "--json").output)
+    assert facts["missing"] == [[4, 7]] and facts["steps"] == 4
+    assert "nothing of steps 4 to 7 was recorded" in run(packed, "step", recorded).output
 
 
 def test_the_command_lists_the_worst_steps(packed: Workspace, recorded: Path, run: Command) -> None:

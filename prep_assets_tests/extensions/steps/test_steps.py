@@ -173,11 +173,66 @@ def test_a_file_of_another_run(packed: Workspace, train: Train, two: Path, tmp_p
     state = train(tmp_path / "other", 2, until=2, attempt="of another run")
     assert state["step"] == 2
     shutil.copy(rank_file(tmp_path / "other", 1), rank_file(two, 1))
+    said = r"rank-00001.jsonl has steps 1 to 2 of an attempt of which rank-00000.jsonl has nothing: a file was cut, or is of another run"
+    with pytest.raises(StoreError, match=said):
+        step_of(packed, two, 1)
+    edit(rank_file(two, 1), lambda lines: lines[:1])
     with pytest.raises(StoreError, match=r"rank-00001.jsonl has nothing of this attempt, so it is of another run, or was cut. Step 1 was"):
         step_of(packed, two, 1)
     shutil.copy(rank_file(two, 0), rank_file(two, 1))
-    with pytest.raises(StoreError, match=r"rank-00001.jsonl and rank 0 do not agree on rank: 0 and 1"):
+    with pytest.raises(StoreError, match=r"rank-00001.jsonl is the file of rank 0: a file was cut, or is of another run"):
         step_of(packed, two, 1)
+
+
+def test_a_file_of_another_rank_as_that_of_the_first(packed: Workspace, two: Path) -> None:
+    shutil.copy(rank_file(two, 1), rank_file(two, 0))
+    with pytest.raises(StoreError, match=r"rank-00000.jsonl is the file of rank 1"):
+        step_of(packed, two, 1)
+
+
+@pytest.mark.parametrize(
+    ("kept", "said"),
+    [
+        # head, 1, 2, head, 3, 4
+        (1, r"rank-00001.jsonl has steps 1 to 2, and rank-00000.jsonl ends at step 0"),
+        (3, r"rank-00001.jsonl has steps 3 to 4 of an attempt of which rank-00000.jsonl has nothing"),
+        (4, r"rank-00001.jsonl has steps 3 to 4, and rank-00000.jsonl ends at step 2"),
+    ],
+)
+def test_a_first_rank_that_was_cut(packed: Workspace, two: Path, kept: int, said: str) -> None:
+    """It says which attempts there are: without the last one, steps that were thrown away would count."""
+    edit(rank_file(two, 0), lambda lines: lines[:kept])
+    for step in (1, None):
+        with pytest.raises(StoreError, match=said):
+            step_of(packed, two, step) if step else [*Run(two).all_seen()]
+
+
+def test_a_first_rank_that_was_killed_before_the_others(packed: Workspace, train: Train, two: Path) -> None:
+    """One line less, or a resume that it has not begun, is no damage; nor is more where a resume threw it away."""
+    path = rank_file(two, 0)
+    path.write_bytes(path.read_bytes()[:-20])
+    assert [step for step, *_ in Run(two).all_seen()] == [1, 2, 3]
+    state = train(two.parent / "again", 2, until=1)
+    train(two, 2, until=3, state=state, attempt="third")
+    assert [step for step, *_ in Run(two).all_seen()] == [1, 2, 3] and Run(two).steps == [range(1, 2), range(3, 2), range(2, 4)]
+    record = RowRecord(two, PackedDataset(packed.stores / "sft_packed"), rank=1, world_size=2)
+    record.begin(after=3, attempt="killed before rank 0 began")
+    record.close()
+    assert [step for step, *_ in Run(two).all_seen()] == [1, 2, 3]
+
+
+def test_a_name_of_an_attempt_that_is_given_again(packed: Workspace, two: Path) -> None:
+    """A job that is queued again has the id that it had, and two attempts of one name would be mixed."""
+    for rank in (0, 1):
+        record, before = (
+            RowRecord(two, PackedDataset(packed.stores / "sft_packed"), rank=rank, world_size=2),
+            rank_file(two, rank).read_bytes(),
+        )
+        with pytest.raises(
+            ConfigError, match=rf"rank-0000{rank}.jsonl has an attempt 'second' already. Give each start and each resume a name"
+        ):
+            record.begin(after=4, attempt="second")
+        assert rank_file(two, rank).read_bytes() == before
 
 
 def test_a_torn_last_line_counts_as_not_written(packed: Workspace, train: Train, two: Path) -> None:
