@@ -197,7 +197,8 @@ class Build(Struct, frozen=True):
                     shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
         if counts.get("read") == 0 and not self.asset.may_be_empty(self.workspace, self.partition):
             raise PrepAssetsError("there is nothing to build from: what it reads holds no record. Add sources, or hold out a smaller share")
-        if "read" in counts and (fault := disagreement(counts["read"], counts["refused"], refused)):
+        template = getattr(workspace.family(FAMILIES[self.asset.family]), "template", None)
+        if "read" in counts and (fault := disagreement(counts["read"], counts["refused"], refused, str(template or ""))):
             raise PrepAssetsError(fault)
         if counts["refused"].get(RENDERERS_DIFFER) if "read" in counts else 0:
             quality = getattr(workspace.family(FAMILIES[self.asset.family]), "quality", None)
@@ -219,12 +220,22 @@ DIFFERING = 1000
 """One in so many such records is a fault of the record, more are a fault of the build."""
 
 
-def disagreement(read: int, refused: Mapping[str, int], quarantine: Path) -> str:
-    """Return the error message if two derivations of loss masks differ in more than one record in `DIFFERING`: what each says of the first; else ``""``."""
+def disagreement(read: int, refused: Mapping[str, int], quarantine: Path, template: str = "") -> str:
+    """Return the error message if two derivations of loss masks differ in more than one record in `DIFFERING`: what each says of the first; else ``""``.
+
+    Args:
+        template: its name; where it is a function of the user's, ``encoder:package.module:function``, its code is the likeliest cause.
+    """
     count = sum(count for reason, count in refused.items() if reason.endswith(f"/{DERIVATIONS_DIFFER}"))
     if count * DIFFERING <= read:
         return ""
     first = next(refusal for refusal in read_quarantine(quarantine) if refusal.reason == DERIVATIONS_DIFFER)
+    if template.count(":") > 1:
+        return (
+            f"two independent derivations of the loss mask differ in {count:,} of {read:,} records: nothing is built. The first one, {first.id}: "
+            f"{first.detail}. The likeliest cause is the code of {template}: with generation_prompt its text of the messages before an answer must "
+            "begin its text of the chat, and the answer must follow. Compare the two for this record, and add it to its GOLDEN chats"
+        )
     return (
         f"two independent derivations of the loss mask differ in {count:,} of {read:,} records, which is a fault of prep-assets, not of the records: nothing "
         f"is built. The first one, {first.id}: {first.detail}. Please report it with this record and the chat template"

@@ -374,8 +374,8 @@ class _Derivation(Struct, frozen=True):
         self._check_order(blocks, turns)
         starts = [self._start(block, border) for block, border in zip(blocks, borders, strict=True)]
         stops = [border.stop and (chat.real(border.stop[0]), chat.real(border.stop[1])) for border in borders]
-        self._check_tags(blocks, turns, starts, stops)
         limit_turns(turns, options)
+        self._check_tags(blocks, turns, starts, stops, prompts=prompts)
         steps, before = list[tuple[int, int, float]](), 0
         weights = stop_weights(turns, options.train_on_eos)
         for block, after, parts, start, stop, weight in zip(blocks, [*blocks, None][1:], turns, starts, stops, weights, strict=True):
@@ -485,16 +485,22 @@ class _Derivation(Struct, frozen=True):
             raise CheckFailed(f"template {self.template.name} writes {named} turns in another order, so nothing is proven")
 
     def _check_tags(
-        self, blocks: Sequence[Block], turns: Sequence[Sequence[Part]], starts: Sequence[int], stops: Sequence[Range | None]
+        self,
+        blocks: Sequence[Block],
+        turns: Sequence[Sequence[Part]],
+        starts: Sequence[int],
+        stops: Sequence[Range | None],
+        *,
+        prompts: bool,
     ) -> None:
         """Check that what the template itself marks as generated is the answers: from the end of the generation prompt, or from inside
         it, to the stop. White space may differ, and so may a control token that both ends a turn and opens the next. Of the marks of a renderer those of
-        trained answers count that stand behind the prompt of a server: the header of another answer is nobody's."""
+        trained answers count; with `prompts` answers behind a prompt that no server sends are counted, and only without it refused for their marks."""
         text, places, prompt = self.chat.text, self.chat.places, self.chat.shape.rebuilder.prompt
         around = zip([None, *blocks], blocks, [*blocks[1:], None], turns, starts, stops, strict=False)
         for before, block, after, parts, begins, stop in around if self.chat.tagged is not None else ():
             if block.role != ASSISTANT or (
-                self.template.renderer is not None and not (_is_trained(parts) and self.chat.served(block.turn))
+                self.template.renderer is not None and (not _is_trained(parts) or (prompts and not self.chat.served(block.turn)))
             ):
                 continue
             first, last = places[block.places[0]].start, places[block.places[-1]].end
@@ -513,9 +519,11 @@ class _Derivation(Struct, frozen=True):
                 good &= is_header or not text[min(end, ended) : max(end, ended)].strip()
             if not good:
                 marked = [_shortened(text[slice(*tag)]) for tag in tags]
+                behind = self.template.renderer is None or self.chat.served(block.turn)
                 raise CheckFailed(
                     f"{'the training_template of ' if self.template.training else ''}template {self.template.name} marks {marked} of turn {block.turn} "
                     f"as generated, which is {_shortened(text[start:end])!r}"
+                    f"{'' if behind else '. No server sends the prompt before it: set expand: turns, or train_turns: last'}"
                 )
 
 

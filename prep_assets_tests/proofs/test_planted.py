@@ -204,6 +204,10 @@ def test_how_many_may_differ(read: int, count: int, stops: bool, tmp_path: Path)
         counts = quarantine.counts
     message = disagreement(read, counts, path)
     assert bool(message) == stops and (f"differ in {count} of {read:,} records" in message and "a:1: detail 0" in message) == stops
+    assert ("Please report it" in message) == stops
+    own = disagreement(read, counts, path, "encoder:formats:chat")
+    assert bool(own) == stops == ("The likeliest cause is the code of encoder:formats:chat" in own) and "report" not in own
+    assert disagreement(read, counts, path, "encoder:gpt-oss") == message
 
 
 def test_a_wrong_fast_engine_stops_a_small_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

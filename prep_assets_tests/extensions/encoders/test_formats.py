@@ -39,6 +39,7 @@ from prep_assets_tests.extensions.encoders.written import (
     needs,
     result,
     says,
+    tide,
     tokenizer_with,
 )
 from prep_assets_tests.text.matrix.chats import KINDS, Kind
@@ -376,3 +377,60 @@ def test_a_panic_of_rust_rejects_a_chat(templates: Mapping[str, ChatTemplate]) -
     renderer = replace(FORMATS["gpt-oss"], write=panics, pinned=("panics",))
     with pytest.raises(Refused, match="its code panicked: called `Option::unwrap"):
         replace(templates["gpt-oss"], renderer=renderer).render([asks("Hi")])
+
+
+def test_an_answer_of_history_that_the_package_marks_otherwise_is_not_trained(templates: Mapping[str, ChatTemplate]) -> None:
+    """DeepSeek V4 closes reasoning in history, where no prompt does: `renderers` gives that token to nobody, so the chat is refused with the remedy."""
+    template, rounds = templates["deepseek-v4"].with_options(THINKS), KINDS["multi"].sample
+    with pytest.raises(CheckFailed, match=r"of turn [0-9] as generated, which is '</think>.*set expand: turns, or train_turns: last"):
+        derive(rounds, MaskOptions(), template)
+    assert derive(rounds, MaskOptions(), template, prompts=True).unserved  # certificates and the checks of stores count it
+    assert derive(rounds, MaskOptions(), templates["deepseek-v4"]).tagged
+    assert [stretch.text for stretch in derive(rounds, MaskOptions(train_turns="last"), template).expected] == [f"</think>In Bolivia.{END}"]
+
+
+@pytest.mark.parametrize(
+    ("change", "refused"),
+    [
+        ({}, False),
+        ({"type": "object", "properties": {}}, True),
+        ({"properties": {"port": {"type": "object", "properties": {"name": {"type": "string"}}}}}, True),
+        ({"properties": {"port": {"type": "string", "default": "Callao"}}}, True),
+        ({"properties": {"port": {"type": "array", "items": {"type": "string"}}}}, False),
+        ({"properties": {"port": {"type": "string", "enum": ["Callao", "Ilo"]}}}, False),
+    ],
+)
+def test_which_tools_harmony_writes_otherwise(change: Mapping[str, Any], refused: bool) -> None:
+    """The page lists them; one that both write alike one day makes it wrong."""
+    tool = tide()
+    tool["function"]["parameters"] = {"type": "object", "required": [], **change} if change else tool["function"]["parameters"]
+    chat = ([asks("Hi"), says("Hello!")], [tool], {}, False)
+    assert (FORMATS["gpt-oss"].render(*chat) != FORMATS["gpt-oss"].render_again(*chat)) == refused
+
+
+@pytest.mark.parametrize(("metres", "refused"), [(2**63, False), (2**64, True)])
+def test_numbers_of_more_than_64_bits_are_written_otherwise(metres: int, refused: bool) -> None:
+    chat = ([asks("Hi"), says("", "", call("tide_at", "1", metres=metres)), result("High", "1"), says("High.")], [], {}, False)
+    assert (FORMATS["gpt-oss"].render(*chat) != FORMATS["gpt-oss"].render_again(*chat)) == refused
+
+
+def test_what_the_page_says_of_masks(templates: Mapping[str, ChatTemplate]) -> None:
+    """A closed block of reasoning with `train_thinking: false`, and the stops of Harmony."""
+    thinks, bare = (Sample((turn("user", "Hi"), Turn(ASSISTANT, regions))) for regions in _ANSWERS)
+    template = templates["deepseek-v4"].with_options(THINKS)
+    without = MaskOptions(train_thinking=False)
+    assert [[stretch.text for stretch in derive(chat, without, template).expected] for chat in (thinks, bare)] == [
+        [f"Hello!{END}"],
+        [f"</think>Hello!{END}"],
+    ]
+    rounds = Sample((turn("user", "Hi"), turn(ASSISTANT, "Hello!"), turn("user", "Bye"), turn(ASSISTANT, "Ciao.")))
+    for stops, written in (("turn", "<|end|>"), ("last", "")):
+        found = [stretch.text for stretch in derive(rounds, MaskOptions(train_on_eos=stops), templates["gpt-oss"]).expected]
+        assert found == [f"<|channel|>final<|message|>Hello!{written}", "<|channel|>final<|message|>Ciao.<|return|>"]
+    assert (certify(templates["gpt-oss"]).stops["last answer"], certify(templates["gpt-oss"]).stops["earlier answer"]) == (
+        "<|return|>",
+        "<|end|>",
+    )
+
+
+_ANSWERS = ((Region("thinking", "A greeting."), Region("text", "Hello!")), (Region("text", "Hello!"),))

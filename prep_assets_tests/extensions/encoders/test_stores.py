@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -34,7 +33,7 @@ ROWS: list[dict[str, Any]] = [
     {"messages": [asks("Type <|end|> and <｜User｜>"), says("No <think> please.")]},
     {"messages": [asks("Where is Lima?"), says("In Peru."), asks("And Quito?"), says("In Ecuador.")]},
 ]
-FORMATS: Mapping[str, tuple[tuple[str, ...], dict[str, Any]]] = {
+FORMATS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "deepseek-v4": (V4, {"template_options": {"enable_thinking": True}, "expand": "turns"}),
     "gpt-oss": (HARMONY, {}),
     VENDOR: (K3, {}),
@@ -90,6 +89,28 @@ def test_rows_that_both_write_differently_stop_a_build_unless_they_are_allowed(t
     assert str(raised.value).endswith("to reject such rows, set quality.max_refused: {render/renderers_differ: 0.167}")
     with pytest.raises(CheckFailed, match=r"quality.max_refused allows 10.0%"):
         build(workspace_of("gpt-oss", tmp_path / "few", quality={"max_refused": {"render/renderers_differ": 0.1}}), "sft_tokens", "chats")
+
+
+def test_a_wrong_encoder_of_ones_own_is_named_as_the_cause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = VENDOR.replace(":chat", ":late_prompts_short")
+    monkeypatch.setitem(FORMATS, wrong, FORMATS[VENDOR])
+    with pytest.raises(
+        PrepAssetsError, match=r"two independent derivations of the loss mask differ in [0-9] of 6 records: nothing is built"
+    ) as raised:
+        build(workspace_of(wrong, tmp_path), "sft_tokens", "chats")
+    assert f"The likeliest cause is the code of encoder:{wrong}: with generation_prompt " in str(raised.value)
+
+
+def test_history_that_a_package_marks_otherwise_is_rejected_with_the_remedy(tmp_path: Path) -> None:
+    """With reasoning, but without `expand`: DeepSeek V4 closes reasoning before answers of history, and `renderers` gives that token to nobody."""
+    workspace = workspace_of("deepseek-v4", tmp_path, expand="none")
+    build(workspace, "sft_tokens", "chats")
+    found = {refusal.id: refusal for refusal in refusals(workspace.built("sft_tokens", "chats"))}
+    assert {identity: refusal.reason for identity, refusal in found.items()} == {
+        "chats.jsonl:4": "renderers_differ",
+        "chats.jsonl:6": "mask_not_provable",
+    }
+    assert "No server sends the prompt before it: set expand: turns, or train_turns: last" in found["chats.jsonl:6"].detail
 
 
 def test_another_package_makes_stale_what_it_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,3 +91,9 @@ def gives_ids(messages: Sequence[Any], tools: Sequence[Any], generation_prompt: 
 
 def takes_little(messages: Sequence[Any]) -> str:
     return ""
+
+
+def late_prompts_short(messages: Sequence[dict[str, Any]], tools: Sequence[Any], generation_prompt: bool, thinking: bool = True) -> str:
+    """Right for all golden chats; a prompt behind more than one message lacks its last token."""
+    text = chat(messages, tools, generation_prompt, thinking)
+    return text.removesuffix("<|sep|>") if generation_prompt and len(messages) > 1 else text
