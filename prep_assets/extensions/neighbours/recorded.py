@@ -10,10 +10,10 @@ from typing import Any
 from prep_assets.errors import ConfigError, SourceUnavailable, StoreError, error_text
 from prep_assets.stores.manifest import MANIFEST, Manifest
 from prep_assets.stores.verification import BLOCK
+from prep_assets.stores.version_folders import CONTENT_LENGTH
 
-DIGITS = 32
-"""Digits of a content hash that a record of a run has at least: those of MLflow's digests. W&B, OpenLineage and Dagster have all 64."""
-_HASHES = re.compile(rb"[0-9a-f]{32,64}")
+_HASHES = re.compile(rb"[0-9a-f]{%d,64}" % CONTENT_LENGTH)
+"""Content hashes, as runs record them: all 64 digits; 32, as MLflow's digests; and the few that versions and messages have."""
 
 
 def files_of(paths: Iterable[Path], without: Path) -> list[Path]:
@@ -45,20 +45,23 @@ def _manifest(file: Path) -> Manifest | None:
 
 
 def names_in(files: Iterable[Path], contents: Collection[str]) -> Iterator[tuple[str, str]]:
-    """File and content hash, wherever a file that is no manifest names one of these hashes, or `DIGITS` of its digits."""
-    wanted = {content[:DIGITS].encode(): content for content in contents}
+    """File and content hash, wherever a file that is no manifest names one of these hashes, or a version that has it."""
+    wanted = {content[:CONTENT_LENGTH].encode(): content.encode() for content in contents}
     for file in (file for file in files if file.name != MANIFEST):
         named, kept = set[bytes](), b""
         try:
             with file.open("rb") as opened:
                 while block := opened.read(BLOCK):
-                    named |= {match[0][:DIGITS] for match in _HASHES.finditer(kept + block)} & wanted.keys()
-                    kept = (kept + block)[-2 * DIGITS :]  # a hash may lie across two blocks
+                    for match in _HASHES.finditer(kept + block):
+                        is_hash = match[0] in wanted or len(match[0]) >= 32
+                        if is_hash and wanted.get(short := match[0][:CONTENT_LENGTH], b"").startswith(match[0]):
+                            named.add(short)
+                    kept = (kept + block)[-64:]  # a hash may lie across two blocks
         except OSError as error:
             raise ConfigError(
                 f"{file} cannot be read ({error.strerror or error}), so it may name any of them. Leave it out, or let it be read"
             ) from error
-        yield from ((str(file), wanted[each]) for each in sorted(named))
+        yield from ((str(file), wanted[each].decode()) for each in sorted(named))
 
 
 def commits_of(repositories: Sequence[str], api: Any = None) -> Iterator[tuple[str, Manifest]]:

@@ -110,8 +110,9 @@ def reason(version: Version, recalls: Iterable[Recall], rules: Rules, well: Well
     """The number of the recall that concerns a version, and why: its recipe, or what it was made from; `None` without one."""
     for recall in recalls:
         if rules.holds(recall.rule, version):
-            paths = {path for part in parse(recall.rule).parts for path in meant(part.name, version.facts)} - {"asset", "partition"}
-            return recall.number, ", ".join(f"{path}={' '.join(map(str, version.facts[path]))[:40]}" for path in sorted(paths))
+            paths = {path for part in parse(recall.rule).parts for path in meant(part.name, version.facts)}
+            said = (f"{path}={' '.join(map(str, version.facts[path]))[:40]}" for path in sorted(paths - {"asset", "partition"} or paths))
+            return recall.number, ", ".join(said) or "by what its recipe leaves out"
         for entry in recall.found:
             key, content = (entry.asset, entry.partition), entry.content
             if (((key, content) in version.parents) or content in version.others) and not well(key, content):

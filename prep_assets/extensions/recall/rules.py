@@ -112,7 +112,7 @@ def _equal(value: Any, wanted: str) -> bool:
     if value is None or isinstance(value, bool):
         return wanted.lower() in {None: ("none", "null"), True: ("true",), False: ("false",)}[value]
     if isinstance(value, str) and HASH.fullmatch(value):
-        return len(wanted) >= 8 and value.startswith(wanted)
+        return len(wanted) >= 8 and value.startswith(wanted.lower())
     ours, theirs = _comparable(value, wanted)
     return bool(value == wanted or (ours is not None and ours == theirs))
 

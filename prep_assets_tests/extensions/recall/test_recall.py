@@ -129,6 +129,7 @@ HOLD = {
     "shuffle=true": True,
     "shuffle!=true": False,
     "sha256=460ea9f0": True,
+    "sha256=460EA9F0": True,
     "sha256=460": False,
     "tokenizer.sha256=aaaaaaaa": False,
     "files.sha256=bbbbbbbb": True,
@@ -292,6 +293,17 @@ def test_what_was_recalled_before_it_was_pruned_still_counts(root: Path) -> None
     Place(root, "pretrain_tokens", "a").remove_unused()
     with pytest.raises(StoreError, match=rf"made from pretrain_tokens\[a\] {content[:12]}"):
         export(root, "a", content, options={"other": 1})
+
+
+def test_what_a_rule_means_by_what_is_left_out_or_by_its_name_says_so(root: Path) -> None:
+    whys = {
+        "asset=pretrain_tokens and partition=a": "asset=pretrain_tokens, partition=a",
+        "asset=pretrain_tokens and pad_vocab_to!=64": "asset=pretrain_tokens",
+        "pad_vocab_to!=64": "by what its recipe leaves out",
+    }
+    for rule, why in whys.items():
+        result = search(root, planned(root, rule))[0].found
+        assert [each.why for each in result if each.store == "pretrain_tokens[a]"] == [why]
 
 
 def test_equal_bytes_of_another_store_say_nothing(root: Path) -> None:
@@ -577,7 +589,9 @@ def test_releases_and_records_of_runs_are_found_by_manifest_and_by_hash(root: Pa
     runs = tmp_path / "mlruns" / "0" / "inputs"
     runs.mkdir(parents=True)
     (runs / "meta.yaml").write_text(f"digest: {content('a')[:32]}\nname: pretrain_tokens[a]\n")  # as MLflow's file store has it
-    (runs / "sound.yaml").write_text(f"digest: {content('b')[:32]}\n")
+    (runs / "sound.yaml").write_text(f"digest: {content('b')[:32]}\nother: {content('a')[:12]}0 0{content('a')[:12]} {content('a')[:11]}\n")
+    (runs / "notes.md").write_text(f"trained on {version(Place(root, 'pretrain_tokens', 'a')).name}, not on {content('b')[:12]}")
+    (runs / "message.txt").write_text(f"made from pretrain_tokens[a] {content('a')[:12]}")
     long = b"x" * ((1 << 20) - 20) + content("a").encode() + b"x" * 99  # across two blocks
     (tmp_path / "mlruns" / "run.wandb").write_bytes(long)
     for name in ("a", "b"):
@@ -593,6 +607,8 @@ def test_releases_and_records_of_runs_are_found_by_manifest_and_by_hash(root: Pa
     assert {(Path(each.where).name, each.store, each.state) for each in result if "/" in each.where} == {
         ("meta.yaml", "pretrain_tokens[a]", "recalled"),
         ("run.wandb", "pretrain_tokens[a]", "recalled"),
+        ("notes.md", "pretrain_tokens[a]", "recalled"),
+        ("message.txt", "pretrain_tokens[a]", "recalled"),
         (MANIFEST, "pretrain_export_bin[a]", "recalled"),
     }
     with pytest.raises(ConfigError, match="there is no such file or folder"):
