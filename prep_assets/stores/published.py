@@ -18,6 +18,7 @@ from prep_assets.stores.remote import Unanswered, backend_of, remote_of
 from prep_assets.stores.verification import prove, read_back, recording
 from prep_assets.stores.version_folders import (
     KEY_LENGTH,
+    OTHERWISE,
     PAYLOAD,
     RECORD,
     WORK_QUARANTINE,
@@ -171,7 +172,7 @@ class Place:
     def check_readable(self, published: Published) -> None:
         """Raise a `StoreError` for a version that is recalled. Every reader asks this, whatever leads it there: a pointer, a name or a path."""
         if why := self.recalled(published.manifest):
-            raise StoreError(f"{published.where} is recalled, so nothing reads it: {why}. Build the store again")
+            raise StoreError(f"{published.where} is recalled, so nothing reads it: {why}; {OTHERWISE}. Build the store again")
 
     def recalled(self, manifest: Manifest, *, publishing: bool = False) -> str:
         """Why nothing may read a version of this place, made as a manifest says, or publish it; empty if nothing is said against it."""
@@ -186,9 +187,7 @@ class Place:
 
     def _check_not_recalled(self, manifest: Manifest) -> None:
         if why := self.recalled(manifest, publishing=True):
-            raise StoreError(
-                f"what this makes is recalled, so it is neither built nor published: {why}. Change what that names, or lift the recall"
-            )
+            raise StoreError(f"what this makes is recalled, so it is neither built nor published: {why}; {OTHERWISE}")
 
     def propose(
         self,

@@ -96,6 +96,7 @@ PAYLOAD, WORK_QUARANTINE = "payload", "quarantine.jsonl"
 """In the folder of a build that is under way."""
 RECALLED = "recalled"
 """The failed result of a version that was set aside for what it was made with, while its bytes are those that were written."""
+OTHERWISE = "change what that names, or lift the recall"
 RECORD = ".recalls"
 """The store, beside all others, that says what is recalled."""
 
@@ -314,7 +315,8 @@ class Published:
         """Return why nothing reads it, for a version that `damaged` leads to."""
         failed = {name: result.summary for name, result in (self.results or {}).items() if not result.passed}
         what = "recalled" if {*failed} == {RECALLED} else "damaged"
-        return f"{self.where} is {what}, so nothing reads it" + (f": {'; '.join(failed.values())}" if failed else "")
+        why = [*failed.values(), *([OTHERWISE] if what == "recalled" else [])]
+        return f"{self.where} is {what}, so nothing reads it" + (f": {'; '.join(why)}" if why else "")
 
 
 def version_faults(folder: Path, manifest: Manifest) -> list[str]:

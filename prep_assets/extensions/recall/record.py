@@ -85,14 +85,14 @@ def why(place: Place, manifest: Manifest, *, publishing: bool = False) -> str:
     """Why a version may be neither read nor published, by its manifest and the record; empty if nothing is said against it.
 
     Args:
-        publishing: whether it is about to be written or published: then a mark without its recall is a fault as well.
+        publishing: whether it is about to be written or published: then a mark without its recall is an error as well.
 
     Raises:
-        StoreError: the record is damaged.
+        StoreError: the record is damaged or lost.
     """
     every = () if place.asset == RECORD else recalls(place.root)
     if publishing and (lost := _lost(place, every)):
-        return lost
+        raise StoreError(f"{place.label}: nothing is built or published here: {lost}")
     if not (active := [recall for recall in every if not recall.lifted]):
         return ""
     # it loads all assets, and most workspaces have no recall
