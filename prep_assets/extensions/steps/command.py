@@ -62,9 +62,8 @@ def _steps(run: Run, top: int) -> Answer:
     }
 
     def show(console: Console) -> None:
-        console.print(
-            f"{terminal.near(run.folder.absolute())}: {terminal.counted(len(found), 'step')}, every line as it was written", style="bold"
-        )
+        count = f"{terminal.counted(len(found), 'step')}, every line as it was written"
+        console.print(f"{terminal.near(run.folder.absolute())}: {count}", style="bold")
         for head in heads:
             trained_on = ", ".join(map(named, head["stores"]))
             console.print(f"after step {head['after']:,}: {terminal.counted(head['ranks'], 'rank')}, {trained_on}", style="dim")

@@ -124,9 +124,7 @@ class Writer:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             self._file.close()
-            raise ConfigError(
-                f"{self.path}: another record writes into it. Close that one, or give each run a folder of its own"
-            ) from error
+            raise ConfigError(f"{self.path}: another record writes into it. Close it, or give each run a folder of its own") from error
         before = attempts_in(self.path)
         if head["attempt"] in (attempt.head["attempt"] for attempt in before):
             raise ConfigError(f"{self.path} has an attempt {head['attempt']!r} already. Give each start and each resume a name of its own")
@@ -197,9 +195,7 @@ class Run:
         self.folder = folder
         files = sorted(folder.glob("rank-*.jsonl")) if folder.is_dir() else []
         if not files:
-            raise ConfigError(
-                f"{folder} holds no record of a run: it has no rank-00000.jsonl. Record one with RowRecord or record_rows of prep_assets.training"
-            )
+            raise ConfigError(f"{folder} holds no record of a run: no rank-00000.jsonl. Record one with RowRecord or record_rows")
         self.ranks = {path: attempts_in(path) for path in files}
         self.main = self.ranks.get(rank_file(folder, 0), [])
         if not self.main:
@@ -214,16 +210,14 @@ class Run:
         Raises:
             StoreError: it has; or the file is of another rank.
         """
-        after = attempt.head["after"]
+        first, since = rank_file(self.folder, 0).name, int(attempt.head["after"]) + 1
         at = next((at for at, main in enumerate(self.main) if main.head["attempt"] == attempt.head["attempt"]), None)
         if path != rank_file(self.folder, rank := attempt.head["rank"]):
             problem = f"is the file of rank {rank}"
-        elif at is None and attempt.last > after:
-            problem = f"has steps {after + 1:,} to {attempt.last:,} of an attempt of which {rank_file(self.folder, 0).name} has nothing"
+        elif at is None and attempt.last >= since:
+            problem = f"has steps {since:,} to {attempt.last:,} of an attempt of which {first} has nothing"
         elif at is not None and min([attempt.last - 1, *(main.head["after"] for main in self.main[at + 1 :])]) > self.main[at].last:
-            problem = (
-                f"has steps {after + 1:,} to {attempt.last:,}, and {rank_file(self.folder, 0).name} ends at step {self.main[at].last:,}"
-            )
+            problem = f"has steps {since:,} to {attempt.last:,}, and {first} ends at step {self.main[at].last:,}"
         else:
             return
         raise StoreError(f"{path} {problem}: a file was cut, or is of another run. {REMEDY}")

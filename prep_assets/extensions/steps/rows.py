@@ -117,18 +117,14 @@ class Items:
         self._stores = [self._opened(workspace, store) for store in head["stores"]]
         self._ends = np.cumsum([self._count(place) for place in self._stores]).tolist()
         if not self._window and self._ends[-1] != head["items"]:
-            raise StoreError(
-                f"{run}: the data set had {head['items']:,} items, its stores have {self._ends[-1]:,} rows. Record whole stores"
-            )
+            raise StoreError(f"{run}: the data set had {head['items']:,} items, its stores have {self._ends[-1]:,} rows")
 
     def _opened(self, workspace: Workspace, store: Mapping[str, str]) -> Place:
         place = workspace.place(store["asset"], store["partition"])
         current = place.current()
         if current is None or (current.manifest.build_key, current.manifest.content_hash) != (store["build_key"], store["manifest"]):
             now = "is not there" if current is None else f"was built again since (build {current.manifest.build_key[:12]}…)"
-            raise StoreError(
-                f"{self._run} was trained on {named(store)}, which {now}. Build it as it was, or list rows by number: --untraced"
-            )
+            raise StoreError(f"{self._run} was trained on {named(store)}, which {now}. Build it as it was, or list numbers: --untraced")
         published = self._tracer.opened.published(store["asset"], store["partition"])
         stream = stream_of(published, store["stream"] or None) if store["asset"] in EVERY else ""
         return Place(store["asset"], store["partition"], stream, 0)
@@ -154,9 +150,9 @@ class Items:
         """
         found = [*self._stretches(seen.item)]
         if documents > 1 and len(found) != documents:
+            counts = f"had {documents:,} documents in the loop, and has {len(found):,} in its store"
             raise StoreError(
-                f"{self._run}: item {seen.item:,} had {documents:,} documents in the loop, and has {len(found):,} in its store, so it is another. "
-                "Record items in the store's order"
+                f"{self._run}: item {seen.item:,} {counts}. Record items in the store's order, without padding between documents"
             )
         return (found[seen.piece],) if seen.piece is not None and documents > 1 else tuple(found)
 
@@ -195,12 +191,9 @@ class Items:
         first, last = np.searchsorted(column.ends, [begin, end - 1], "right").tolist()
         for record in range(first, min(last + 1, len(column.ends))):
             [span] = column.spans(record)  # of a packed row without its padding
-            if max(begin, span.start) < min(end, span.stop):
-                yield (
-                    Place(place.asset, place.partition, place.stream, record),
-                    max(begin - span.start, 0),
-                    min(end, span.stop) - span.start,
-                )
+            since, until = max(begin, span.start), min(end, span.stop)
+            if since < until:
+                yield Place(place.asset, place.partition, place.stream, record), since - span.start, until - span.start
 
     def _files_of(self, raw: str, domain: str) -> tuple[Sequence[SourceFile], int]:
         """The files of a domain, which must be those that were pinned, and how many of them are not held out."""

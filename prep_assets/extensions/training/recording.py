@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence, Sized
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from prep_assets.extensions.training.collate import document_lengths, tokens_of
 from prep_assets.extensions.training.items import ContrastiveDataset, PackedDataset, RowDataset, SequenceDataset
 from prep_assets.extensions.training.opening import OpenStore, folder_of_manifest, index_in, local_path, payload_folders
 from prep_assets.extensions.training.sampler import resolve_rank
-from prep_assets.stores.groups import holds_groups
+from prep_assets.stores.groups import RESPONSES, holds_groups
 from prep_assets.stores.manifest import Manifest
 from prep_assets.stores.table import Table, holds_pairs, open_table, stream_names
 
@@ -38,8 +39,9 @@ ROWS = "rows"
 """Key of a batch: int64[p, 3], for each document of its items the number of the item, of the document in it, and its tokens."""
 _ITEM = "__item__"
 REMEDY = "Name the store that they were exported from: store='data/stores/sft_packed'"
+ORDER = "Record all rows, in the order of the store: neither filtered, shuffled nor packed again"
 COMPARED = 5
-"""Items whose tokens are compared with the store before a run begins."""
+"""Items that are compared with the rows of a store before a run begins."""
 
 
 class RowRecord:
@@ -61,10 +63,14 @@ class RowRecord:
     ) -> None:
         if not isinstance(dataset, Sized):
             raise ConfigError(f"items of a {type(dataset).__name__} have no numbers, as it is streamed. Give a data set with random access")
-        self.run, self.numbered, self._ranks = Path(run), Numbered(dataset), (rank, world_size)
+        if isinstance(dataset, Numbered):
+            raise ConfigError("these items are numbered already: one record a run, and record_rows once a trainer")
+        stores, compared = _stores(dataset, store)
+        self.run, self._ranks = Path(run), (rank, world_size)
+        self.numbered = Numbered(dataset, compared if store is not None else None)
         windows = dataset.windows if isinstance(dataset, SequenceDataset) else None
         window = None if windows is None else (windows.window_size, windows.stride, windows.offset)
-        self._head = {"items": len(dataset), "window": window, "stores": _stores(dataset, store)}
+        self._head = {"items": len(dataset), "window": window, "stores": stores}
         self._writer: Writer | None = None
         self._rows, self._losses = list[list[Any]](), list[float]()
 
@@ -82,9 +88,7 @@ class RowRecord:
         names = [attempt or secrets.token_hex(8)]
         if ranks > 1 and not attempt:
             if self._ranks[0] is not None:
-                raise ConfigError(
-                    "ranks that were given cannot agree on a name of this attempt: begin(after, attempt=…), equal on all of them"
-                )
+                raise ConfigError("ranks that were given cannot agree on a name of this attempt: begin(after, attempt=…) on all")
             dist.broadcast_object_list(names)
         self.close()
         self._rows, self._losses = [], []
@@ -119,7 +123,7 @@ class RowRecord:
             self._rows += [[items[at][0], None, mean, None] for at, mean in zip(first, losses.tolist(), strict=True)]
         else:
             raise ConfigError(
-                f"losses of shape {list(losses.shape)} for {len(first)} items: give one for each item, or those of tokens with trained=labels != -100"
+                f"losses of shape {list(losses.shape)} for {len(first)} items: give one for each item, or tell which are trained"
             )
 
     def step(self, step: int, rows: Tensor | None = None, losses: Tensor | float | None = None, trained: Tensor | None = None) -> None:
@@ -129,16 +133,12 @@ class RowRecord:
             ConfigError: it is not the step after the last one; `begin` was not called.
         """
         if self._writer is None:
-            raise ConfigError(
-                "nothing is recorded before record.begin(after=…): after which step does this run begin, 0 or its checkpoint's?"
-            )
+            raise ConfigError("nothing is recorded before record.begin(after=…): 0, or the step of the checkpoint")
         if rows is not None:
             self.see(rows, losses, trained)
         kinds = {"tokens" if tokens is not None else "items" if mean is not None else "" for _, _, mean, tokens in self._rows}
         if len(kinds) > 1:
-            raise ConfigError(
-                f"step {step:,}: its batches have losses of different kinds. Give those of tokens for each, of items, or one number"
-            )
+            raise ConfigError(f"step {step:,}: its batches have losses of different kinds: give all those of tokens, or all those of items")
         self._writer.step(step, self._rows, sum(self._losses) / len(self._losses) if self._losses else None)
         self._rows, self._losses = [], []
 
@@ -154,11 +154,18 @@ class RowRecord:
             self._writer = None
 
 
-class Numbered(Dataset[Any]):
-    """The items of a data set with their numbers."""
+_opened = cache(open_table)  # once in each process that fetches items
 
-    def __init__(self, dataset: Any) -> None:
-        self.dataset = dataset
+
+class Numbered(Dataset[Any]):
+    """The items of a data set with their numbers, each compared with its row of a stream, in the folder of a store, where one is given.
+
+    Raises:
+        ConfigError: an item is no mapping, or not the row with its number.
+    """
+
+    def __init__(self, dataset: Any, stream: Stream | None = None) -> None:
+        self.dataset, self.stream = dataset, stream
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -168,6 +175,9 @@ class Numbered(Dataset[Any]):
         item = self.dataset[i]
         if not isinstance(item, Mapping):
             raise ConfigError(f"items of {type(self.dataset).__name__} are {type(item).__name__}s, which have no place for a number")
+        # lines are text that data sets may have changed here and there, such as fields without a value
+        if self.stream and (table := _opened(*self.stream)).path is None and not _is_row(table, i, item):
+            raise ConfigError(f"item {i:,} of this {type(self.dataset).__name__} is not row {i:,} of {self.stream[0]}. {ORDER}")
         return {**item, _ITEM: i}
 
 
@@ -209,8 +219,8 @@ def _by_document(items: Sequence[Sequence[int]], first: Sequence[int], losses: T
     lines = np.zeros(len(items), int) if len(table) == 1 else np.searchsorted(first, np.arange(len(items)), "right") - 1
     sizes = np.bincount(lines, [size for *_, size in items]).astype(int)
     # flattened rows with padding are no documents end to end: all after the first padding would be another's
-    fits = len(table) in (1, len(first)) and table.shape[1] >= sizes.max() - 1 and (len(sizes) == len(first) or table.shape[1] <= sizes[0])
-    if not fits:
+    end_to_end = len(table) == 1 and len(first) > 1 and table.shape[1] <= sizes[0]
+    if table.shape[1] < sizes.max() - 1 or not (len(table) == len(first) or end_to_end):
         raise ConfigError(
             f"losses of shape {list(losses.shape)} for {len(first)} items of {sum(size for *_, size in items):,} tokens, up to {sizes.max():,} a row: give "
             "those of [items, tokens], or of [1, tokens] where items stand end to end without padding. If you flattened them: losses.view_as(labels)"
@@ -225,8 +235,7 @@ def _by_document(items: Sequence[Sequence[int]], first: Sequence[int], losses: T
     for line, end in enumerate(ends):
         if outside := int(kept[line, end:].sum()):
             raise ConfigError(
-                f"{outside:,} trained tokens are behind the {end:,} of item {items[first[line]][0]:,}: rows begin at the left, padding is behind them, and "
-                "lines are in the order of the items"
+                f"{outside:,} trained tokens are behind the {end:,} of item {items[first[line]][0]:,}: rows begin at the left, padding is behind them"
             )
     return found
 
@@ -234,16 +243,19 @@ def _by_document(items: Sequence[Sequence[int]], first: Sequence[int], losses: T
 # Which rows of which stores the items of a data set are.
 
 
-def _stores(dataset: Any, store: Path | str | None) -> list[dict[str, Any]]:
-    """The stores that a data set reads, as the record names them: asset, partition, stream, build key and hash of the manifest.
+Stream = tuple[Path, str | None]
+"""Folder and name of a stream; no name of pairs and groups."""
+
+
+def _stores(dataset: Any, store: Path | str | None) -> tuple[list[dict[str, Any]], Stream | None]:
+    """The stores that a data set reads, as the record names them: asset, partition, stream, build key and hash of the manifest; and the stream whose rows
+    are its items, if they can be compared.
 
     Raises:
         ConfigError: its items are not the rows of published stores, in their order.
     """
     if isinstance(dataset, ContrastiveDataset):
-        raise ConfigError(
-            "items of ContrastiveDataset are positives, several of a row: give a RowDataset, and make positives in the collator"
-        )
+        raise ConfigError("items of ContrastiveDataset are positives, several of a row: give a RowDataset to a collator")
     if store is not None:
         paths = payload_folders(local_path(store))
     elif isinstance(dataset, BlendDataset):
@@ -254,18 +266,20 @@ def _stores(dataset: Any, store: Path | str | None) -> list[dict[str, Any]]:
         paths = [opened.path] if isinstance(dataset, RowDataset) else [*opened.folders]
     else:
         raise ConfigError(f"which store are the rows of a {type(dataset).__name__} of? {REMEDY}")
-    return [_named(path, dataset, alone=len(paths) == 1) for path in paths]
+    named = [_named(path, dataset, alone=len(paths) == 1) for path in paths]
+    return [store for store, _ in named], named[0][1]
 
 
-def _named(path: Path, dataset: Any, *, alone: bool) -> dict[str, Any]:
+def _named(path: Path, dataset: Any, *, alone: bool) -> tuple[dict[str, Any], Stream | None]:
     if (folder := folder_of_manifest(path)) is None:
         raise ConfigError(f"{path} is no published store, so nothing says what its rows are made of. {REMEDY}")
     manifest = Manifest.read(folder)
     streams = [path.relative_to(folder).with_suffix("").as_posix()] if path != folder else stream_names(folder)
-    if "blend" not in manifest.recipe and not isinstance(dataset, SequenceDataset) and alone and streams:
+    if compared := "blend" not in manifest.recipe and not isinstance(dataset, SequenceDataset) and alone and bool(streams):
         streams = [_stream_of(folder, streams, dataset)]
     names = {"asset": manifest.asset, "partition": manifest.partition, "stream": streams[0] if len(streams) == 1 else ""}
-    return {**names, "build_key": manifest.build_key, "manifest": manifest.content_hash}
+    hashes = {"build_key": manifest.build_key, "manifest": manifest.content_hash}
+    return {**names, **hashes}, (folder, streams[0] or None) if compared else None
 
 
 def _stream_of(folder: Path, streams: Sequence[str], dataset: Any) -> str:
@@ -282,8 +296,7 @@ def _stream_of(folder: Path, streams: Sequence[str], dataset: Any) -> str:
         else:
             return name
     raise ConfigError(
-        f"the {len(dataset):,} items of this {type(dataset).__name__} are not the rows of {folder.parent.parent}: {'; '.join(said)}. Record all rows, in the "
-        "order of the store: neither filtered, shuffled nor packed again"
+        f"the {len(dataset):,} items of this {type(dataset).__name__} are not the rows of {folder.parent.parent}: {'; '.join(said)}. {ORDER}"
     )
 
 
@@ -295,13 +308,22 @@ def _other_row(table: Table, dataset: Any) -> int | None:
 
 
 def _is_row(table: Table, number: int, item: Any) -> bool:
-    """Whether nothing that an item and a row both have differs."""
+    """Whether nothing that an item and a row both have differs.
+
+    Raises:
+        ConfigError: they have nothing in common.
+    """
     if table.path is not None:
-        [line] = table.objects([number])
-        texts = [(line[key], item[key]) for key in line.keys() & item.keys()]
-        # trainers append the end of text
-        return all(given.startswith(said) if isinstance(given, str) and isinstance(said, str) else said == given for said, given in texts)
-    sequences = [(f"{name}_ids", ids.tolist()) for name, ids, _ in table.sequences(number)]
-    named = [("input_ids", ids) for _, ids in sequences] if len(sequences) == 1 else sequences
+        [row] = table.objects([number])
+    else:
+        sequences = [(name, ids) for name, ids, _ in table.sequences(number) if name != RESPONSES]
+        named = {key: ids for name, ids in sequences for key in (name, f"{name}_ids")}
+        row = named if len(table.has("ids")) > 1 else {"input_ids": sequences[0][1]}
     given = {**item, "input_ids": tokens_of(item)} if "cu_seqlens_padded" in item else item
-    return all([int(token) for token in given[key]][: len(ids)] == ids for key, ids in named if key in given)
+    if not (both := row.keys() & given.keys()):
+        raise ConfigError(f"items have {', '.join(map(str, given))}, rows have {', '.join(row)}: nothing says whose row an item is")
+    if table.path is None:
+        return all(np.array_equal(np.asarray(given[key])[: len(row[key])], row[key]) for key in both)
+    texts = [(row[key], given[key]) for key in both]
+    # trainers append the end of text
+    return all(given.startswith(said) if isinstance(given, str) and isinstance(said, str) else said == given for said, given in texts)

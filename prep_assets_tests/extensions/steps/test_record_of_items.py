@@ -352,13 +352,47 @@ def test_what_cannot_be_recorded_says_so(every: Workspace, tmp_path: Path) -> No
         record.begin()
     record.begin(attempt="a")
     other = RowRecord(tmp_path / "run", data)
-    with pytest.raises(ConfigError, match=r"rank-00000.jsonl: another record writes into it. Close that one"):
+    with pytest.raises(ConfigError, match=r"rank-00000.jsonl: another record writes into it. Close it"):
         other.begin()
     with pytest.raises(ConfigError, match="a batch needs to be a mapping without 'rows'"):
         record.collate(list)([record.numbered[0]])
     assert pickle.loads(pickle.dumps(record.collate(PaddingFree())))([data[0]]).keys() == PaddingFree()([data[0]]).keys()
     with pytest.raises(ConfigError, match="holds no record of a run"):
         Run(tmp_path / "empty")
+
+
+def test_each_item_is_compared_with_its_row(every: Workspace, packed: Workspace, tmp_path: Path) -> None:
+    """Two that were swapped among those that are not compared before the run begins; trainers append to rows."""
+    tokens, lines = PackedDataset(packed.stores / "sft_packed"), RowDataset(every.stores / "preferences")
+    items = [{"input_ids": [*item["input_ids"].tolist(), 0]} for item in (tokens[at] for at in range(len(tokens)))]
+    record = RowRecord(tmp_path / "right", items, packed.stores / "sft_packed")
+    assert [record.numbered[number]["__item__"] for number in range(64)] == [*range(64)]
+    swapped = list(items)
+    swapped[20:22] = swapped[20:22][::-1]
+    numbered = pickle.loads(pickle.dumps(RowRecord(tmp_path / "wrong", swapped, packed.stores / "sft_packed").numbered))
+    assert [number for number in range(64) if not fetched(numbered, number)] == [20, 21]
+    ended = [{**line, "chosen": line["chosen"] + "<eos>", "margin": None} for line in lines]
+    assert RowRecord(tmp_path / "right", ended, every.stores / "preferences").numbered[3]["__item__"] == 3
+    with pytest.raises(
+        ConfigError, match=r"the 6 items of this list are not the rows of .*preferences: row 0 of preferences is not item 0"
+    ):
+        RowRecord(tmp_path / "wrong", ended[::-1], every.stores / "preferences")
+    for items, store in (([{"x": 1}] * 64, packed.stores / "sft_packed"), ([{"x": 1}] * 6, every.stores / "preferences")):
+        with pytest.raises(ConfigError, match=r"items have x, rows have .*: nothing says whose row an item is"):
+            RowRecord(tmp_path / "wrong", items, store)
+    record = RowRecord(tmp_path / "right", tokens)
+    with pytest.raises(ConfigError, match="these items are numbered already: one record a run, and record_rows once a trainer"):
+        RowRecord(tmp_path / "right", record.numbered, packed.stores / "sft_packed")
+
+
+def fetched(numbered: Any, number: int) -> bool:
+    """Whether an item is its row."""
+    try:
+        numbered[number]
+    except ConfigError as error:
+        assert re.match(rf"item {number} of this list is not row {number} of .*sft_packed.* neither filtered, shuffled", str(error))
+        return False
+    return True
 
 
 def of_rank(rank: int, ranks: int, address: str, folder: Path, store: Path) -> None:
