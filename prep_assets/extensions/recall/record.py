@@ -92,7 +92,7 @@ def why(place: Place, manifest: Manifest, *, publishing: bool = False) -> str:
     """
     every = () if place.asset == RECORD else recalls(place.root)
     if publishing and (lost := _lost(place, every)):
-        raise StoreError(f"{place.label}: nothing is built or published here: {lost}")
+        raise StoreError(f"nothing is built or published here: {lost}")
     if not (active := [recall for recall in every if not recall.lifted]):
         return ""
     # it loads all assets, and most workspaces have no recall

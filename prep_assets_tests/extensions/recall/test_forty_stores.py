@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace as altered
@@ -24,6 +25,7 @@ from prep_assets.extensions.keep.versions import read_versions
 from prep_assets.extensions.recall.closure import Rules
 from prep_assets.extensions.recall.command import lift, make, planned, search
 from prep_assets.extensions.recall.record import recalls, settled
+from prep_assets.extensions.training.blends import BlendDataset
 from prep_assets.extensions.training.items import PackedDataset
 from prep_assets.graph.graph import assets_of
 from prep_assets.pipeline import asset as assets
@@ -250,3 +252,22 @@ def test_trainers_and_diff_ask_the_record_whatever_version_they_are_given(tmp_pa
         with pytest.raises(StoreError, match=r"is recalled, so nothing reads it: recall 1, row_len=256 \(packing\.row_len=256\)"):
             read()
     assert len(PackedDataset(place.directory))
+
+
+def test_a_blend_of_recalled_domains_is_not_read_though_its_pointer_stays(tmp_path: Path) -> None:
+    source = jsonl(tmp_path / "rows.jsonl", ({"text": text * 9} for text in words("a")))
+    workspace = workspace_in(
+        tmp_path, {"pretrain": {"tokenizer": TOKENIZER, "domains": {"a": domain(source, "text")}, "blend": {"window": 16}}}
+    )
+    build(workspace, "pretrain_blend")
+    place = workspace.place("pretrain_blend")
+    data = BlendDataset(place.directory)
+    make(workspace.stores, "asset=pretrain_tokens")
+    for read in (
+        lambda: BlendDataset(place.directory),
+        lambda: BlendDataset(place.directory / "current"),
+        lambda: pickle.loads(pickle.dumps(data)),
+    ):
+        with pytest.raises(StoreError, match=r"pretrain_blend.* is recalled, so nothing reads it: .* \(made from pretrain_tokens\[a\] "):
+            read()
+    assert data[0]  # opened before
