@@ -225,8 +225,10 @@ def test_prune_keeps_the_version_that_shows_that_recalled_bytes_are_sound(tmp_pa
     make(workspace.stores, WINDOW)
     assert list(place.proofs()) == [kept]
     env = {"PREP_ASSETS_STORE_DIR": str(workspace.stores), "PREP_ASSETS_CONFIG_DIR": str(workspace.configs), "COLUMNS": "400"}
+    (place.backend.versions / ".writing-killed").mkdir()  # something to prune
     pruned = CliRunner().invoke(app, ["prune", "--yes"], env=env)
     assert f"pretrain_tokens[a]: {kept} stays: it alone shows that equal bytes are sound, which is why recall 1, {WINDOW}" in pruned.stdout
+    assert "1 folder, " in pruned.stdout
     assert kept in place.backend.names()
 
 
