@@ -200,11 +200,10 @@ class Run:
         self.main = self.ranks.get(rank_file(folder, 0), [])
         if not self.main:
             raise StoreError(f"{rank_file(folder, 0)} is missing or empty, and other ranks recorded. {REMEDY}")
-        for path, attempts in self.ranks.items():
-            for attempt in attempts:
-                self._compare(path, attempt)
+        for attempt in (attempt for attempts in self.ranks.values() for attempt in attempts):
+            self._compare(attempt)
 
-    def _compare(self, path: Path, attempt: Attempt) -> None:
+    def _compare(self, attempt: Attempt) -> None:
         """The first rank says which attempts and steps there are, so that no other may have more, but for the last line, which a kill may have torn.
 
         Raises:
@@ -212,7 +211,7 @@ class Run:
         """
         first, since = rank_file(self.folder, 0).name, int(attempt.head["after"]) + 1
         at = next((at for at, main in enumerate(self.main) if main.head["attempt"] == attempt.head["attempt"]), None)
-        if path != rank_file(self.folder, rank := attempt.head["rank"]):
+        if attempt.path != rank_file(self.folder, rank := attempt.head["rank"]):
             problem = f"is the file of rank {rank}"
         elif at is None and attempt.last >= since:
             problem = f"has steps {since:,} to {attempt.last:,} of an attempt of which {first} has nothing"
@@ -220,7 +219,7 @@ class Run:
             problem = f"has steps {since:,} to {attempt.last:,}, and {first} ends at step {self.main[at].last:,}"
         else:
             return
-        raise StoreError(f"{path} {problem}: a file was cut, or is of another run. {REMEDY}")
+        raise StoreError(f"{attempt.path} {problem}: a file was cut, or is of another run. {REMEDY}")
 
     @cached_property
     def steps(self) -> list[range]:

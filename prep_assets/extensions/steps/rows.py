@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from prep_assets.data.addresses import file_name
 from prep_assets.data.files import SourceFile, record_id
-from prep_assets.errors import StoreError
+from prep_assets.errors import PrepAssetsError, StoreError
 from prep_assets.extensions.blends.store import BLEND, TOKENS, BlendStore, open_blend
 from prep_assets.extensions.explain.streams import Origin, Place, files_of, stream_of
 from prep_assets.extensions.explain.trace import Tracer
@@ -80,8 +80,11 @@ def step_of(workspace: Workspace, run: Path, step: int, *, top: int | None = Non
     ranked = sorted(range(len(seen)), key=lambda at: rank_of(seen[at].loss))[:top]
     if not sources:
         return Step(head, loss, seen, tuple(StepRow(seen[at], ()) for at in ranked))
-    items, documents = Items(workspace, run, head), _documents(seen)
-    return Step(head, loss, seen, tuple(StepRow(seen[at], items.stretches(seen[at], documents[at])) for at in ranked))
+    try:
+        items, documents = Items(workspace, run, head), _documents(seen)
+        return Step(head, loss, seen, tuple(StepRow(seen[at], items.stretches(seen[at], documents[at])) for at in ranked))
+    except PrepAssetsError as error:
+        raise type(error)(f"{error}\nA store built from what changed since has other rows. By number alone: --untraced") from error
 
 
 def rank_of(loss: float | None) -> tuple[int, float]:
@@ -124,7 +127,7 @@ class Items:
         current = place.current()
         if current is None or (current.manifest.build_key, current.manifest.content_hash) != (store["build_key"], store["manifest"]):
             now = "is not there" if current is None else f"was built again since (build {current.manifest.build_key[:12]}…)"
-            raise StoreError(f"{self._run} was trained on {named(store)}, which {now}. Build it as it was, or list numbers: --untraced")
+            raise StoreError(f"{self._run} was trained on {named(store)}, which {now}. Build it as it was")
         published = self._tracer.opened.published(store["asset"], store["partition"])
         stream = stream_of(published, store["stream"] or None) if store["asset"] in EVERY else ""
         return Place(store["asset"], store["partition"], stream, 0)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from prep_assets.errors import ConfigError, StoreError
+from prep_assets.errors import ConfigError, PrepAssetsError, StoreError
 from prep_assets.extensions.steps.record import Run, attempts_in, rank_file
 from prep_assets.extensions.steps.rows import StepRow, step_of
 from prep_assets.pipeline.workspace import Workspace
@@ -276,14 +276,20 @@ def test_a_store_that_was_built_again(packed: Workspace, train: Train, tmp_path:
     record.step(1, torch.tensor([[0, 0, 5]]), 1.5)
     record.close()
     assert step_of(mine, tmp_path / "run", 1).loss == 1.5
+    elsewhere = Workspace(tmp_path / "elsewhere", mine.stores)
+    with pytest.raises(PrepAssetsError, match=r"(?s)elsewhere.*By number alone: --untraced"):
+        step_of(elsewhere, tmp_path / "run", 1)
     config = mine.configs / "sft.yaml"
     config.write_text(config.read_text("utf-8").replace("row_len: 96", "row_len: 128"), "utf-8")
     changed = Workspace(mine.configs, mine.stores)
-    with pytest.raises(StoreError, match=r"sft_packed is stale \(changed: packing"):
+    # whose advice is to build it again: then it would be another
+    with pytest.raises(
+        StoreError, match=r"(?s)sft_packed is stale \(changed: packing.*built from what changed since has other rows.*: --untraced"
+    ):
         step_of(changed, tmp_path / "run", 1)
     make(changed, EVERY["sft_packed"])
     with pytest.raises(
-        StoreError, match=r"run was trained on sft_packed \(build \w{12}…, manifest \w{12}…\), which was built again since .*--untraced"
+        StoreError, match=r"(?s)run was trained on sft_packed \(build \w{12}…, manifest \w{12}…\), which was built again since .*--untraced"
     ):
         step_of(changed, tmp_path / "run", 1)
     untraced = step_of(changed, tmp_path / "run", 1, sources=False)
