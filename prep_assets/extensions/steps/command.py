@@ -29,7 +29,7 @@ def step(
     """Without STEP it reads the whole record, and lists the steps with the highest loss."""
     if number is None:
         return _steps(Run(run), top)
-    found = step_of(Workspace.open(), run, number, top=top, sources=not untraced)
+    found = step_of(None if untraced else Workspace.open(), run, number, top=top)
     facts = {
         "run": str(run),
         "step": number,

@@ -67,8 +67,8 @@ class Step(Struct, frozen=True):
     rows: tuple[StepRow, ...]
 
 
-def step_of(workspace: Workspace, run: Path, step: int, *, top: int | None = None, sources: bool = True) -> Step:
-    """Look up the rows of a training step: only the `top` ones by loss; traced to their `sources`, for which the stores must be those of then.
+def step_of(workspace: Workspace | None, run: Path, step: int, *, top: int | None = None) -> Step:
+    """Look up the rows of a training step: only the `top` ones by loss; traced to their sources in a workspace, whose stores must be those of then.
 
     Raises:
         ConfigError: no such record or step.
@@ -78,7 +78,7 @@ def step_of(workspace: Workspace, run: Path, step: int, *, top: int | None = Non
     record = Run(run)
     head, (seen, loss) = record.attempt(step)[0].head, record.seen(step)
     ranked = sorted(range(len(seen)), key=lambda at: rank_of(seen[at].loss))[:top]
-    if not sources:
+    if workspace is None:
         return Step(head, loss, seen, tuple(StepRow(seen[at], ()) for at in ranked))
     try:
         items, documents = Items(workspace, run, head), _documents(seen)

@@ -454,6 +454,13 @@ def test_the_command_lists_rows_with_their_sources(packed: Workspace, recorded: 
     assert [row["stretches"] for row in json.loads(run(packed, "step", recorded, 3, "--json", "--untraced").output)["rows"]] == [[], []]
 
 
+def test_rows_by_number_need_no_configuration(recorded: Path, tmp_path: Path, run: Command) -> None:
+    elsewhere = Workspace(tmp_path / "no configs", tmp_path / "no stores")
+    facts = json.loads(run(elsewhere, "step", recorded, 1, "--untraced", "--json").output)
+    assert [row["item"] for row in facts["rows"]] == [1, 2]
+    assert run(elsewhere, "step", recorded, 1).exit_code == 1
+
+
 def test_the_command_says_which_steps_are_not_in_the_record(packed: Workspace, recorded: Path, run: Command) -> None:
     """Resumed from a checkpoint of a run that was recorded elsewhere."""
     assert json.loads(run(packed, "step", recorded, "--json").output)["missing"] == []
