@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from prep_assets import plugins
+from prep_assets.caches import bounded_cache
 from prep_assets.errors import StoreError
 from prep_assets.stores.files import removed_on_failure, sync_folders
 from prep_assets.stores.h5 import h5_layout
@@ -90,7 +90,7 @@ def build_version(backend: Backend, manifest: Manifest, write: Write, *, before:
 __all__ = ["Draft", "Place", "Published", "open_published"]
 
 
-@cache
+@bounded_cache("functions of recalls", 4)
 def _recalls(name: str) -> Any:
     return plugins.of_extension("recalls", name)
 

@@ -73,6 +73,14 @@ class _OpenedLater:
     def __setattr__(self, name: str, value: Any) -> None:
         setattr(self._opened, name, value)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _itself, (self._opened,)
+
+
+def _itself(opened: Any) -> Any:
+    """What another process has of an `_OpenedLater`."""
+    return opened
+
 
 @cache
 def _code() -> str:

@@ -273,6 +273,7 @@ BESIDE_OTHERS = (
     ),
     "packing.overlong",
     "packing.buckets",
+    "packing.align",
 )
 """Options that mean something only beside others, which the shipped configuration does not set, or that the test cannot change."""
 

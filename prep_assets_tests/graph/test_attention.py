@@ -373,9 +373,10 @@ def test_cerebras_spans_end_where_a_token_is_not_attended(sft: Workspace, tmp_pa
         assert np.array_equal(seen, wanted)
 
 
-@pytest.mark.parametrize("format", ["cerebras", "packed_parquet", "hf_parquet"])
+@pytest.mark.parametrize("format", ["cerebras", "packed_parquet", "hf_parquet", "aligned_parquet"])
 def test_exports_are_read_back_and_spoiled_ones_are_not(sft: Workspace, tmp_path: Path, format: str) -> None:
-    options = {"pad_id": sft.vocabulary(sft.family(Sft)).pad_id} if format == "cerebras" else {"split": "train"}
+    options: dict[str, Any] = {"pad_id": sft.vocabulary(sft.family(Sft)).pad_id} if format == "cerebras" else {"split": "train"}
+    options |= {"eos_id": sft.vocabulary(sft.family(Sft)).eos_id} if format == "aligned_parquet" else {}
     source = open_stream(store_of(sft, "sft_packed"), "sft_packed")
     assert compare(export(source, format, tmp_path / "right", **options), source, format, options).passed
     mask = np.asarray(packed_rows(source, "attention_mask"))
@@ -398,7 +399,7 @@ REFUSING = sorted(
     name
     for name, each in exports().items()
     if any(schema.fits(taken) for schema in (TOKENS, PACKED) for taken in each.takes)
-    and name not in ("cerebras", "packed_parquet", "hf_parquet")
+    and name not in ("cerebras", "packed_parquet", "hf_parquet", "aligned_parquet")
 )
 
 

@@ -115,7 +115,7 @@ NAMES = ["alpaca.json", "chats.jsonl", "docs.jsonl.zst", "dolly.jsonl", "gsm8k.j
 
 def test_the_shipped_samples_are_those_that_the_generators_write(tmp_path: Path, shipped: Path, content: Callable[[Path], bytes]) -> None:
     write_samples(tmp_path)
-    assert sorted(path.name for path in (shipped / "samples").iterdir()) == NAMES
+    assert sorted(path.name for path in (shipped / "samples").iterdir() if path.is_file()) == NAMES
     assert sorted(path.name for path in tmp_path.iterdir()) == NAMES
     for name in NAMES:
         # Compressed bytes depend on the version of the compression library, so the content is what is compared.

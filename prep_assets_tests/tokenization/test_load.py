@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import pickle
 import shutil
 import subprocess
 import sys
@@ -444,3 +445,12 @@ def test_a_damaged_entry_of_the_cache_counts_as_missing(tmp_path: Path, monkeypa
     for entry in (tmp_path / "cache" / "known tokenizers").iterdir():
         entry.write_bytes(data)
     assert from_file("a", made).frame == first.frame
+
+
+def test_a_tokenizer_that_is_not_opened_yet_travels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers are given vocabularies."""
+    monkeypatch.setenv("PREP_ASSETS_CACHE", str(tmp_path / "cache"))
+    made = folder(tmp_path / "a")
+    first, later = from_file("a", made), from_file("a", made)
+    for vocabulary in (later, first):
+        assert pickle.loads(pickle.dumps(vocabulary)).backend.encode("Naïve").ids == first.backend.encode("Naïve").ids

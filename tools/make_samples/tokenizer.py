@@ -77,7 +77,7 @@ def _config() -> dict[str, Any]:
 
 def texts(samples: Path) -> Iterator[str]:
     """Every string of every sample file: each line of a text file, each string value at any depth of a JSON row; files by name."""
-    for path in sorted(samples.iterdir()):
+    for path in sorted(path for path in samples.iterdir() if path.is_file()):
         content = _decompressed(path)
         lines = content.rstrip("\n").split("\n")
         if path.suffix == ".txt":

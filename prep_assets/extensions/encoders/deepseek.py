@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
 from itertools import count
 from typing import Any
 
+from prep_assets.caches import bounded_cache
 from prep_assets.extensions.encoders import tinker
 from prep_assets.extensions.encoders.formats import Format, Interval, Messages, Options, intervals
 
@@ -55,7 +55,7 @@ class _Characters(_Texts):
         return "".join([self._texts[number] if number >= _FIRST_SPECIAL else chr(number) for number in ids])
 
 
-@cache
+@bounded_cache("renderers of DeepSeek V4", 8)
 def _renderer(by_character: bool, thinking: bool, effort: str) -> tuple[Any, _Texts, int]:
     from renderers.configs import DeepSeekV4RendererConfig
     from renderers.deepseek_v4 import DeepSeekV4Renderer
@@ -86,7 +86,7 @@ def _mark(messages: Messages, tools: Sequence[Any], options: Options, prompted: 
     return _rendered(True, messages, tools, options, prompted)
 
 
-@cache
+@bounded_cache("second renderers of DeepSeek V4", 8)
 def _second(thinking: bool, effort: str) -> Any:
     from tml_renderers.renderers import DeepSeekV4
 

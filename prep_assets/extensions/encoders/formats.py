@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cached_property
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -13,6 +13,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from prep_assets.caches import bounded_cache
 from prep_assets.errors import ConfigError, TemplateError, nearest
 
 PREFIX = "encoder:"
@@ -142,7 +143,7 @@ def _guarded(function: Callable[..., Any], *chat: Any) -> Any:
         raise RuntimeError(f"its code panicked: {error}") from None
 
 
-@cache
+@bounded_cache("pins of encoders", 16)
 def _pin(package: str) -> str:
     """A package, its version, and the sha256 of its code."""
     spec = find_spec(package)

@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
+from prep_assets.caches import bounded_cache
 from prep_assets.extensions.encoders import tinker
 from prep_assets.extensions.encoders.formats import Format, Interval, Messages, Options
 from prep_assets.text.environment import FROZEN_CLOCK
@@ -114,7 +115,7 @@ def _date(options: Options) -> str:
     return str(options.get("conversation_start_date", FROZEN_CLOCK.date().isoformat()))
 
 
-@cache
+@bounded_cache("second renderers of gpt-oss", 8)
 def _second(effort: Literal["low", "medium", "high"], date: str) -> Any:
     from tml_renderers.renderers import GptOss
 

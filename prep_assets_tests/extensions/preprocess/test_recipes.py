@@ -175,7 +175,8 @@ LOCAL: dict[str, list[dict[str, Any]]] = {
     **handler_rows.MODELLINK,
     **handler_rows.CEREBRAS,
 }
-ASTRAI: dict[str, list[dict[str, Any]]] = {
+OF_RECIPES: dict[str, list[dict[str, Any]]] = {
+    "topology": CHATS,
     "astrai/chat": [{**row, **source} for row, source in zip(CHATS, ({"source": "wiki"}, {"source": "code"}, {}) * 2, strict=True)],
     "astrai/instruction": ALPACA,
     "astrai/sections": CHATS,
@@ -189,7 +190,7 @@ ASTRAI: dict[str, list[dict[str, Any]]] = {
 
 
 def rows_of(recipe: str, domain: str, test: bool) -> list[dict[str, Any]]:
-    rows = LOCAL[domain] if domain in LOCAL else ASTRAI[recipe]
+    rows = LOCAL[domain] if domain in LOCAL else OF_RECIPES[recipe]
     # held-out files hold other records
     return json.loads(json.dumps(rows).replace("What is", "How much is").replace("Q", "R").replace("P", "S")) if test else rows
 
