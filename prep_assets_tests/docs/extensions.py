@@ -163,7 +163,7 @@ USES: Mapping[str, str] = {
         proofs.mutations proofs.verdict samples stores.lists stores.table text.encode text.vocabulary
     """,
     "encoders": """
-        errors own_code text.environment
+        caches errors own_code text.environment
     """,
     "preference": """
         checks checks.of_conversations checks.of_stores checks.of_texts checks.rejections checks.relations checks.selection
