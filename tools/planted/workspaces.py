@@ -304,7 +304,8 @@ def _folder(folder: Path, records: Sequence[Any], schema: str, **options: Any) -
 def _written_by_code(chats: Mapping[str, Any], folder: Path) -> dict[str, tuple[Families, float]]:
     """Chats in formats without a chat template: all but the first need packages."""
     long = {"preprocessing": {"max_seq_len": 1500}, "packing": {"strategy": "bfd", "row_len": 1500, "overlong": "drop"}}
-    formats = {"vendor": (VENDOR, K3, {}), "deepseek v4": ("encoder:deepseek-v4", V4, {"template_options": {"enable_thinking": True}})}
+    thinking = {"template_options": {"enable_thinking": True}, "expand": "turns"}
+    formats = {"vendor": (VENDOR, K3, {}), "deepseek v4": ("encoder:deepseek-v4", V4, thinking)}
     formats |= {"deepseek v4 chat": ("encoder:deepseek-v4", V4, {}), "gpt-oss": ("encoder:gpt-oss", HARMONY, {})}
     there = all(map(find_spec, ("renderers", "openai_harmony", "tml_renderers")))
     return {
