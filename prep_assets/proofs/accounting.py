@@ -350,15 +350,8 @@ class Ledger:
             numbers = numbers_of(place).tolist()
             if self.seen is not None:
                 self.seen(numbers, block.payloads, read)
-            for i in read if self.takes is not None else ():
-                payload = block.payloads[i]
-                if (
-                    payload is not None
-                    and self.sampled.takes(numbers[i], payload)
-                    and self.takes is not None
-                    and (fault := self.takes(payload))
-                ):
-                    self._fault(block, i, f"is taken by its schema, but {fault}")
+            if self.takes is not None:
+                self._judge_taken(block, [(i, numbers[i]) for i in read], self.takes)
 
     def _judge_stored(self, block: Selected, kept: Ints, record: Ints, good: npt.NDArray[np.bool_]) -> None:
         """Judge stored rows that look wrong, or whose side of the split only their fields decide."""
@@ -401,6 +394,13 @@ class Ledger:
     def _again(self, block: Selected, rows: Mapping[int, Mapping[str, Any]]) -> Sequence[str]:
         """Judge rows of a block again; `rows`: their fields by index."""
         return self.again([block.files[i] for i in rows], [block.rows[i] for i in rows], list(rows.values()))
+
+    def _judge_taken(self, block: Selected, read: Sequence[tuple[int, int]], takes: Callable[[Mapping[str, Any]], str]) -> None:
+        """Judge the rows of a block that their schema takes; `read`: their indices, and the numbers by which they are chosen."""
+        for i, number in read:
+            payload = block.payloads[i]
+            if payload is not None and self.sampled.takes(number, payload) and (fault := takes(payload)):
+                self._fault(block, i, f"is taken by its schema, but {fault}")
 
     def _fault(self, block: Selected, i: int, what: str) -> None:
         self._note(self._name(block.files[i], block.rows[i]), what)

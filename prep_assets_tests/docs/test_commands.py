@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import runpy
 import shlex
 import shutil
 import subprocess
@@ -156,9 +155,6 @@ def prepare(page: str) -> None:
             build("sft_tokens", "-p", "chats", "--set", "train_on_eos=last")
             shutil.copytree("data/stores", "main/stores", symlinks=True)
             build("sft_tokens", "-p", "dolly", "--set", "train_on_eos=none", "--publish", stores="main/stores")
-        case "docs/steps.md":
-            pytest.importorskip("torch")
-            runpy.run_path(str(ROOT / "examples" / "record_steps.py"))["main"]("data/stores/sft_packed", "runs/a")
         case "docs/quality.md":
             configure("sft", {"quality": {"steps": {"tool_calls": {"action": "note"}}}})
             configure("eval", {"domains": {"gsm8k": domain("gsm8k.jsonl", "gsm8k", max_items=9)}, "policy": "report"})
