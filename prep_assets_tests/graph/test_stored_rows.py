@@ -115,3 +115,8 @@ def test_by_the_block_as_one_by_one(
     found, said = outcome(stream_of(places, several=several), blocks, together)
     assert said == one_by_one(places, blocks, several)
     assert said or [(number, payload["at"]) for number, _, payload in found] == list(enumerate(places))
+
+
+def test_a_row_that_no_file_can_have_is_not_one_of_the_next_file() -> None:
+    found, said = outcome(stream_of([(0, (1 << 40) + 1)]), [(0, [0]), (1, [1])], together=2)
+    assert not found and said == f"record 0 of the store is row {(1 << 40) + 2} of file 1, which is not in the source"

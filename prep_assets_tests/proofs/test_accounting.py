@@ -218,3 +218,12 @@ def test_memory_does_not_grow_with_the_number_of_refusals() -> None:
         assert found.reason(count - 1) == "schema/x"
 
     assert peak(lambda: listed(30_000)) < 2_000_000
+
+
+def test_rows_of_several_files_in_a_block_belong_where_their_own_file_does() -> None:
+    """The first is refused, so that places among all rows and among those that are stored differ."""
+    together = Selected([0, 1], [0, 0], ["duplicate", "good"], [{"row": 0}, {"row": 0}])
+    refused = [("a.jsonl:1", "deduplicate/duplicate")]
+    for side in (True, False):
+        verdict = gone_through([together], stored((1, 0, side, 0)), refused, files=(False, True))
+        assert verdict.passed == side

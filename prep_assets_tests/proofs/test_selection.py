@@ -197,3 +197,9 @@ EIGHT = "one two three four five six seven eight"
 )
 def test_a_row_that_holds_a_passage(row: dict[str, Any], held: bool) -> None:
     assert Passages.of([EIGHT], 13).holds(row) is held
+
+
+def test_a_limit_counts_wanted_rows_of_training_files() -> None:
+    files = (0, False, rows({"n": 0}, {"n": 1}, {"n": 2})), (1, True, rows({"n": 3}, {"n": 4})), (2, False, rows({"n": 5}, {"n": 6}))
+    wanted = [(0, [0, 10, 20], ["filtered", "good", "good"]), (1, [0, 10], ["good", "good"]), (2, [0], ["good"])]
+    assert chosen(Rules(limit=3, where={"n": {">": 0}}), *files) == wanted
