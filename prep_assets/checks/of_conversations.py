@@ -34,7 +34,7 @@ from prep_assets.proofs.mask import (
     left_of,
     straddled,
 )
-from prep_assets.proofs.plain_reading import turns_of_rows
+from prep_assets.proofs.plain_reading import CallingChats, turns_of_rows
 from prep_assets.proofs.rebuilt import render_again
 from prep_assets.proofs.reference_ids import reference_ids
 from prep_assets.proofs.second_reading import read_again, shown_by, typed_tokens, untyped
@@ -231,6 +231,8 @@ class Chats(Conversations):
         self.truncation = Truncation(recipe["truncation"], limit, recipe["truncation_keeps_stop"], recipe["truncation_keeps"])
         self._domain = domain_source(store).domain
         self._convert, self._images = converter(self._domain, Sample), files_of(store).ready_again
+        names = self._domain.speaker_names == "keep" and self._domain.weigh is None
+        self._calling = CallingChats.of(self._domain.schema_name, self._domain.options, self._domain.ignore) if names else None
         self._stripped = typed_tokens(self.vocabulary.control) if recipe["special_in_content"] == "strip" else None
 
     def sample(self, chat: PlainChat) -> Sample:
@@ -243,10 +245,14 @@ class Chats(Conversations):
         return again if self._stripped is None else untyped(again, self._stripped)
 
     def read(self, side: str, payloads: Sequence[Mapping[str, Any]], identity: Callable[[int], str]) -> Sequence[Source]:
-        """Convert the rows with their schema, apart from those that hold plain messages and nothing else."""
-        plain = self._plain_rows(payloads)
-        converted = iter(self._convert.rows([payload for payload, chat in zip(payloads, plain, strict=True) if chat is None]))
-        return [chat or self._source(next(converted), payloads[at], identity(at)) for at, chat in enumerate(plain)]
+        """Convert the rows with their schema, apart from those that hold chats as most write them."""
+        read: list[Source | None] = [*self._plain_rows(payloads)]
+        if self._calling is not None:
+            for at, payload in enumerate(payloads):
+                if read[at] is None and (sample := self._calling.read(payload)) is not None:
+                    read[at] = self.treated(sample)
+        converted = iter(self._convert.rows([payload for payload, source in zip(payloads, read, strict=True) if source is None]))
+        return [source or self._source(next(converted), payloads[at], identity(at)) for at, source in enumerate(read)]
 
     def contradicts(self, reason: str, example: object) -> bool:
         """Whether the second derivation shows that a reason for rejecting an example does not hold."""

@@ -1,10 +1,17 @@
-"""Turns of plain rows: strings, and messages with two fields each."""
+"""Turns of plain rows: strings, messages with two fields each, and chats with calls as most write them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import Any
+
+from msgspec import Struct
+
+from prep_assets.proofs.formats import neutral_names, resolved, roles_of
+from prep_assets.proofs.second_reading import unique
+from prep_assets.samples import ASSISTANT, TEXT, THINKING, TOOL, TOOL_CALL, Region, Row, Sample, Spelled, Turn
 
 Turns = tuple[tuple[str, ...], tuple[str, ...]]
 PLAIN_PAIR = {"prompt", "chosen", "rejected", "margin"}
@@ -33,3 +40,122 @@ def turns_of_rows(values: Sequence[Any], role_key: str, content_key: str) -> Seq
         return [plain_turns(value, role_key, content_key) for value in values]
     ends = accumulate(map(len, values), initial=0)
     return [(tuple(roles[start:end]), tuple(texts[start:end])) for start, end in pairwise(ends)]
+
+
+# Chats with calls, as OpenAI writes them. What is unusual is left to the schema.
+
+_REASONING = "reasoning_content"
+_BESIDE = {ASSISTANT: {_REASONING, "tool_calls"}, TOOL: {"tool_call_id", "name"}}
+"""Fields of messages of a role beside its text."""
+_Asked = tuple[str, str | None]
+"""Name and id of a call."""
+
+
+class _Unusual(Exception):
+    """A chat in another form."""
+
+
+class CallingChats(Struct, frozen=True):
+    """Reads rows of the schema `messages` that hold messages and tools, of which answers may reason and call, and each call has its result.
+
+    Attributes:
+        messages_key, tools_key, role_key, content_key: names of columns, and of fields of a message.
+        roles: tag → role of messages that hold no calls in their content.
+        unread: columns that say nothing.
+    """
+
+    messages_key: str
+    tools_key: str
+    role_key: str
+    content_key: str
+    roles: Mapping[str, str]
+    unread: frozenset[str]
+
+    @classmethod
+    def of(cls, schema: str, options: Mapping[str, Any], ignore: Sequence[str]) -> CallingChats | None:
+        """Return the reader for a domain; `None` where rows have another form, or parts of their messages are passed over."""
+        name, known, _ = resolved(schema, options, "Sample") or ("", {}, "")
+        if name != "messages" or known["order"] != "any" or not known["tools_key"]:
+            return None
+        keys = (known["messages_key"], known["tools_key"], known["role_key"], known["content_key"])
+        if any("." in path or "*" in path or path in keys for path in ignore) or any("." in key for key in keys):
+            return None
+        roles, callers = roles_of(name, known)
+        return cls(
+            *keys, {tag: role for tag, role in roles.items() if tag not in callers}, frozenset([*ignore, *neutral_names()]) - {*keys}
+        )
+
+    def read(self, row: Row) -> Sample | None:
+        """Return the chat of a row; `None` where only the schema can say."""
+        if any(column not in self.unread and column not in (self.messages_key, self.tools_key) for column in row):
+            return None
+        turns, asked, results = list[Turn](), list[_Asked](), list[Turn]()
+        try:
+            tools = _tools(row.get(self.tools_key))
+            offered = {_text(tool["function"]["name"]) for tool in tools}
+            for message in row[self.messages_key]:
+                turn, calls = self._turn(message)
+                turns.append(turn)
+                if turn.role == TOOL:
+                    results.append(turn)
+                    continue
+                _require_results(asked, results)
+                asked, results = calls, []
+                if offered and any(name not in offered for name, _ in calls):
+                    raise _Unusual
+            if results:
+                _require_results(asked, results)
+        except (_Unusual, AttributeError, KeyError, TypeError, ValueError, RecursionError):
+            return None
+        return Sample(tuple(turns), tools) if any(turn.role == ASSISTANT for turn in turns) else None
+
+    def _turn(self, message: Row) -> tuple[Turn, list[_Asked]]:
+        role, content = self.roles[message[self.role_key]], message.get(self.content_key)
+        if len(message) == 2:
+            return Turn(role, (Region(TEXT, _text(content)),)), []
+        beside = {key: value for key, value in message.items() if key not in (self.role_key, self.content_key) and value not in (None, [])}
+        if beside.keys() - _BESIDE.get(role, set()):
+            raise _Unusual
+        calls = [*map(_call, beside.get("tool_calls", ()))]
+        regions = [Region(THINKING, _text(beside[_REASONING]))] if beside.get(_REASONING) else []
+        regions += [Region(TEXT, _text(content))] if content or not calls else []
+        regions += [Region(TOOL_CALL, text) for _, text in calls]
+        name, answers = (_text(beside[key]) if key in beside else None for key in ("name", "tool_call_id"))
+        return Turn(role, tuple(regions), name, answers), [asked for asked, _ in calls]
+
+
+def _text(value: Any) -> str:
+    if type(value) is not str or value.isspace() or not value:
+        raise _Unusual
+    return value
+
+
+def _call(call: Row) -> tuple[_Asked, str]:
+    """Name and id of a call, and its JSON, compact, with the id at the end."""
+    function, identity = call["function"], call.get("id")
+    if call.keys() - {"type", "id", "function"} or function.keys() != {"name", "arguments"} or call.get("type", "function") != "function":
+        raise _Unusual
+    name, arguments = _text(function["name"]), function["arguments"]
+    if type(arguments) is str:
+        arguments = json.loads(arguments, object_pairs_hook=unique)
+    if type(arguments) is not dict:
+        raise _Unusual
+    read = {"name": name, "arguments": arguments, **({} if identity is None else {"id": _text(identity)})}
+    return (name, identity), json.dumps(read, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def _tools(value: Any) -> tuple[Row, ...]:
+    """Tools, each with its JSON."""
+    listed = json.loads(value, object_pairs_hook=unique) if type(value) is str and value else value
+    if type(listed or []) is not list:
+        raise _Unusual
+    return tuple([Spelled(tool, json.dumps(tool, ensure_ascii=False, allow_nan=False)) for tool in listed or ()])
+
+
+def _require_results(asked: Sequence[_Asked], results: Sequence[Turn]) -> None:
+    """Require as many results as there are calls, in their order: of all calls the ids, or of none."""
+    names, ids = [name for name, _ in asked], [identity for _, identity in asked]
+    if [result.tool_call_id for result in results] != ids or len({*map(type, ids)}) > 1 or (len({*ids}) < len(ids) and None not in ids):
+        raise _Unusual
+    if [result.name or name for result, name in zip(results, names, strict=True)] != names:
+        raise _Unusual

@@ -52,16 +52,18 @@ def form_of(value: Any, deepest: int = _DEEPEST) -> Hashable:
     """Return what rows of the same form have in common: their fields, types, roles, the kinds of elements of their arrays, and which texts begin with markup
     or JSON."""
     if isinstance(value, str):
-        return value[:1] if value[:1] in "<{[" else "text"
+        return _begins(value)
     if not value and value is not False:
         return None if value is None else (type(value), "empty")
     if isinstance(value, dict):
         if not deepest:
             return "object"
+        if len(value) == 2 and type(text := value.get("content")) is str and type(value.get("role")) is str:  # as most messages are
+            return (value["role"], _begins(text))
         form: list[Hashable] = []
         for key, inner in value.items():
             if isinstance(inner, str):
-                form += (key, inner if key in _NAMING else inner[:1] if inner[:1] in "<{[" else "text")
+                form += (key, inner if key in _NAMING else _begins(inner))
             elif inner is not None:
                 form += (key, form_of(inner, deepest - 1))
         return tuple(form)
@@ -71,3 +73,7 @@ def form_of(value: Any, deepest: int = _DEEPEST) -> Hashable:
     if isinstance(value, bool):
         return value
     return (type(value), value > 0) if isinstance(value, int | float) else str(type(value))
+
+
+def _begins(text: str) -> str:
+    return text[:1] if text[:1] in "<{[" else "text"
