@@ -103,7 +103,7 @@ $(VENV)/.installed-mutants: $(VENV)/.installed-test
 	@touch $@
 
 mutants: $(VENV)/.installed-mutants
-	@PYTHONPATH=tools MODULE='$(MODULE)' SEED='$(SEED)' COUNT='$(COUNT)' SECONDS='$(if $(filter file,$(origin SECONDS)),,$(SECONDS))' $(BIN)/python -m mutants
+	@PYTHONPATH=tools MODULE='$(MODULE)' TESTS='$(TESTS)' SEED='$(SEED)' COUNT='$(COUNT)' SECONDS='$(if $(filter file,$(origin SECONDS)),,$(SECONDS))' $(BIN)/python -m mutants
 
 # bugs planted in the code that builds: MODULE="text schemas/turns", SEED, COUNT (200) of them, JOBS at a time; what was tried before is not tried again
 planted: $(VENV)/.installed-test

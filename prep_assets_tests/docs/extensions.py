@@ -149,7 +149,8 @@ USES: Mapping[str, str] = {
         proofs.verdict samples schemas.fields schemas.registry stores.table
     """,
     "steps": """
-        cli cli.terminal data.addresses data.files errors graph.graph pipeline.sources pipeline.workspace stores.manifest
+        cli cli.terminal config.models data.addresses errors graph.graph pipeline.sources pipeline.workspace stores.manifest
+        stores.published stores.version_folders
     """,
     "training": """
         caches errors pipeline.workspace stores.arrays stores.files stores.groups stores.guards stores.h5 stores.manifest

@@ -1,7 +1,7 @@
 """``python -m mutants``: change the proofs one place at a time, and see whether any test of the suite notices.
 
-MODULE names rooms or modules (``proofs checks/selection``), all of them if it is empty; SEED draws COUNT changes; SECONDS bounds the tests of one. Results
-are lines of JSON in ``build/mutants/``: what was noticed is not tried again, the trace is made anew if it is deleted, ``unrun.txt`` lists the statements that
+MODULE names rooms or modules (``proofs checks/selection``, ``extensions/recall``), all proofs and checks if it is empty; TESTS names the tests that are run, all
+of them if it is empty; SEED draws COUNT changes; SECONDS bounds the tests of one. Results are lines of JSON in ``build/mutants/``: what was noticed is not tried again, the trace is made anew if it is deleted, ``unrun.txt`` lists the statements that
 no test runs. A change that nothing notices and that `survivors.md` beside this file does not list makes the run fail. PREP_ASSETS_WRITE_DOCS=1 adds the
 figures to `measured.md`.
 """
@@ -26,14 +26,13 @@ def main() -> int:
     import pytest
 
     from mutants.changes import Change, changes, count
-    from mutants.traced import TESTS, TRACE, modules
+    from mutants.traced import ASKED, TESTS, TRACE, modules
     from mutants.trials import Trials
 
-    asked, seed, number = (os.environ.get(name, "") for name in ("MODULE", "SEED", "COUNT"))
+    seed, number = (os.environ.get(name, "") for name in ("SEED", "COUNT"))
     if not TRACE.is_file():
         subprocess.run([sys.executable, "-m", "mutants.traced"], check=False)
-    named = {*asked.split()}
-    places = [(name, at) for name in modules() if not named or {name, name.rpartition("/")[0]} & named for at in range(count(name))]
+    places = [(name, at) for name in modules() if not ASKED or {name, name.rpartition("/")[0]} & {*ASKED} for at in range(count(name))]
     # a tenth more, as some changes are none
     order = random.Random(int(seed or 1)).sample(places, min(len(places), int(number or 400) * 11 // 10))
     drawn = defaultdict[str, list[int]](list)
@@ -42,7 +41,7 @@ def main() -> int:
     made = {(name, change.place[0]): change for name, numbers in drawn.items() for change in changes(name, numbers)}
     chosen = [made[place] for place in order if place in made][: int(number or 400)]
     print(f"{len(places):,} changes can be made; {len(chosen):,} are tried", flush=True)
-    out = TRACE.with_name(f"{'-'.join(sorted(named)).replace('/', '.') or 'all'}-{seed or 1}.jsonl")
+    out = TRACE.with_name(f"{'-'.join(ASKED).replace('/', '.') or 'all'}-{seed or 1}.jsonl")
     lines = out.read_text("utf-8").splitlines() if out.is_file() else []
     found = {line["key"]: line for line in map(json.loads, lines)}  # the last of a change
     listed = (HERE / "survivors.md").read_text("utf-8")
@@ -67,7 +66,7 @@ def main() -> int:
     with Path(os.devnull).open("w") as nowhere:
         kept = os.dup(1)
         os.dup2(nowhere.fileno(), 1)
-        pytest.main([*TESTS, "--assert=plain", str(HERE.parents[1] / "prep_assets_tests")], plugins=[trials])
+        pytest.main([*TESTS, "--assert=plain"], plugins=[trials])
         os.dup2(kept, 1)
     counted = Counter((room, kind(each)) for each in chosen if key(each) in found for room in ("all", each.module.rpartition("/")[0]))
     table = (

@@ -1,4 +1,4 @@
-"""``python -m mutants.traced``: one run of the suite, which notes the statements of the proofs that each test and each shared fixture runs."""
+"""``python -m mutants.traced``: one run of the tests, which notes the statements of the modules that each test and each shared fixture runs."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import ast
 import importlib.util
 import json
 import mmap
+import os
 import resource
 import sys
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from functools import cache
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
@@ -20,17 +21,35 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "prep_assets"
-TRACE = ROOT / "build" / "mutants" / "trace.jsonl"
-TESTS = ("-m", "not cli", "-n0", "-p", "no:cacheprovider", *(f"--ignore=prep_assets_tests/{room}" for room in ("cluster", "deploy", "ui")))
-"""What is not run: tests of commands in processes of their own, which see no change."""
+ASKED = sorted({*os.environ.get("MODULE", "").split()})
+"""Rooms or modules that are changed; none for all proofs and checks."""
+TESTS = (
+    *("-m", "not cli", "-n0", "-p", "no:cacheprovider", *(f"--ignore=prep_assets_tests/{room}" for room in ("cluster", "deploy", "ui"))),
+    *(os.environ.get("TESTS", "").split() or [str(ROOT / "prep_assets_tests")]),
+)
+"""What is run: not tests of commands in processes of their own, which see no change."""
+
+
+def _below(places: Iterable[str]) -> list[str]:
+    found = sorted(path for place in places for path in PACKAGE.glob(place) if path.stem != "__init__")
+    return [path.relative_to(PACKAGE).with_suffix("").as_posix() for path in found]
+
+
+PROOFS = _below(place + file for place in ("", "extensions/*/") for file in ("proofs/*.py", "checks/*.py", "proofs.py", "checks.py"))
+"""The modules of proofs and checks, those of extensions too, as they lie in the package."""
+OTHERS = (
+    []
+    if {*ASKED} <= {*PROOFS, *(name.rpartition("/")[0] for name in PROOFS)}
+    else _below(f"{name}{end}" for name in ASKED for end in (".py", "/*.py"))
+)
+"""What is asked for, where not all of it is among them."""
+TRACE = ROOT / "build" / "mutants" / f"{'-'.join(['trace', *(ASKED if OTHERS else ())]).replace('/', '.')}.jsonl"
 
 
 @cache
 def modules() -> list[str]:
-    """The modules of proofs and checks, those of extensions too, as they lie in the package."""
-    places = [f"{place}{file}" for place in ("", "extensions/*/") for file in ("proofs/*.py", "checks/*.py", "proofs.py", "checks.py")]
-    found = sorted(path for place in places for path in PACKAGE.glob(place))
-    return [path.relative_to(PACKAGE).with_suffix("").as_posix() for path in found if path.stem != "__init__"]
+    """The modules that are changed, as they lie in the package."""
+    return OTHERS or PROOFS
 
 
 def seconds() -> float:

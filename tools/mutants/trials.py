@@ -53,7 +53,8 @@ class Trials:
         os.environ["PREP_ASSETS_CACHE"] = str(folder / "cache")
         (folder / "cache").mkdir()
         self._read({item.nodeid: item for item in session.items})
-        _warm(next(item for item in session.items if WARM in getattr(item, "fixturenames", ())))
+        for item in [item for item in session.items if WARM in getattr(item, "fixturenames", ())][:1]:
+            _warm(item)
         gc.unfreeze()  # so that functions are found
         functions, kept = planting.live_functions(), {*folder.iterdir()}
         gc.freeze()

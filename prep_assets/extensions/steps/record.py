@@ -23,6 +23,7 @@ from msgspec import Struct
 from xxhash import xxh3_64_hexdigest
 
 from prep_assets.errors import ConfigError, StoreError
+from prep_assets.stores.manifest import label_of
 
 _SUM = ', "sum": "'
 _TAIL = len(_SUM) + 16 + len('"}')
@@ -96,7 +97,7 @@ def attempts_in(path: Path) -> list[Attempt]:
             body, end = text[:-_TAIL] + "}", end + len(line)
             if text[-_TAIL:] != f'{_SUM}{(before := _sum(before + body))}"}}':
                 raise StoreError(
-                    f"{path}, line {number:,}: its sum is not that of its text and the lines before it: a line was edited, lost, doubled or moved. {REMEDY}"
+                    f"{path}, line {number:,}: its sum is not that of its text and the lines before it: one was altered. {REMEDY}"
                 )
             if (step := re.match(r'\{"step": (\d+),', body)) is None:
                 found.append(Attempt(path, json.loads(body), [end]))
@@ -171,16 +172,18 @@ def plain(loss: float | None) -> float | str | None:
 
 def _changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     """What a resume has not in common with the attempt before, in words."""
-    stores = [(named(store), named(other)) for store, other in zip(before["stores"], now["stores"], strict=False) if store != other]
-    others = [(f"{name} {before[name]}", str(now[name])) for name in ("items", "window", "stores") if before[name] != now[name]]
-    return next((f"{old}, and now it is {new}" for old, new in stores + others), "")
+    said = ({"stores": trained_on(head), **{name: f"{name} {head[name]}" for name in ("items", "window")}} for head in (before, now))
+    return next((f"{old}, and now it is {new}" for old, new in zip(*map(dict.values, said), strict=True) if old != new), "")
 
 
-def named(store: Mapping[str, Any]) -> str:
-    """A store of a head, in words."""
-    partition = f"[{store['partition']}]" if store["partition"] else ""
+def trained_on(head: Mapping[str, Any]) -> str:
+    """The stores of an attempt, in words."""
+    return ", ".join(map(_named, head["stores"]))
+
+
+def _named(store: Mapping[str, Any]) -> str:
     stream = f" {store['stream']}" if store["stream"] not in ("", store["asset"]) else ""
-    return f"{store['asset']}{partition}{stream} (build {store['build_key'][:12]}…, manifest {store['manifest'][:12]}…)"
+    return f"{label_of(store['asset'], store['partition'])}{stream} (build {store['build_key'][:12]}…, manifest {store['manifest'][:12]}…)"
 
 
 class Run:
@@ -281,9 +284,8 @@ class Run:
             rows += [Seen(rank, item, piece, None if loss is None else float(loss), tokens) for item, piece, loss, tokens in line["rows"]]
             given += [] if line["loss"] is None else [float(line["loss"])]
         weighed = [(row.loss, 1 if row.tokens is None else row.tokens) for row in rows if row.loss is not None]
-        if weighed:
-            return rows, sum(loss * weight for loss, weight in weighed) / sum(weight for _, weight in weighed)
-        return rows, sum(given) / len(given) if given else None
+        weighed = weighed or [(loss, 1) for loss in given]
+        return rows, sum(loss * weight for loss, weight in weighed) / sum(weight for _, weight in weighed) if weighed else None
 
     def all_seen(self) -> Iterator[tuple[int, list[Seen], float | None]]:
         """Each step that counts, with its rows and loss; not the last one, if a kill left it torn on some ranks."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -11,25 +12,29 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
+from prep_assets.config.models import FAMILIES
 from prep_assets.data.addresses import file_name
-from prep_assets.data.files import SourceFile, record_id
-from prep_assets.errors import PrepAssetsError, StoreError
+from prep_assets.errors import ConfigError, PrepAssetsError, SourceError, StoreError
 from prep_assets.extensions.blends.store import BLEND, TOKENS, BlendStore, open_blend
-from prep_assets.extensions.explain.streams import Origin, Place, files_of, stream_of
-from prep_assets.extensions.explain.trace import Tracer
-from prep_assets.extensions.steps.record import Run, Seen, named
+from prep_assets.extensions.explain.streams import Opened, Origin, Place, RowName, read_row, row_names, source_files, stream_of
+from prep_assets.extensions.steps.record import Run, Seen
 from prep_assets.graph.graph import EVERY
-from prep_assets.pipeline.sources import read_sources
+from prep_assets.pipeline.sources import domain_of, read_sources
 from prep_assets.pipeline.workspace import Workspace
+from prep_assets.stores.published import version_with
+from prep_assets.stores.version_folders import CONTENT_LENGTH, Published
+
+KEPT = "Old versions stay until prep-assets prune; the configuration and sources of then give it again"
 
 
 @dataclass(frozen=True, slots=True)
 class SourceRow:
-    """A row of a source: its domain and id, ``gsm8k`` and ``gsm8k.jsonl:17``, its file's address, and its number there, counted from 1."""
+    """A row of a source: its domain and id, ``gsm8k`` and ``gsm8k.jsonl:17``, its file's address, and its number there, counted from 1; `None` for the address
+    where what is there now is not what was read."""
 
     domain: str
     id: str
-    url: str
+    url: str | None
     row: int
     held_out: bool
 
@@ -59,39 +64,37 @@ class Step(Struct, frozen=True):
         loss: where one is known.
         seen: all that it saw.
         rows: those that were asked for, the highest loss first; without a loss, by rank and in the order of the batch.
+        old: the stores of `head` that were built again since, with the version that is kept of each.
     """
 
     head: Mapping[str, Any]
     loss: float | None
     seen: Sequence[Seen]
     rows: tuple[StepRow, ...]
+    old: Sequence[str] = ()
 
 
 def step_of(workspace: Workspace | None, run: Path, step: int, *, top: int | None = None) -> Step:
-    """Look up the rows of a training step: only the `top` ones by loss; traced to their sources in a workspace, whose stores must be those of then.
+    """Look up the rows of a training step: only the `top` ones by loss; traced to their sources in a workspace, which keeps the stores of then.
 
     Raises:
         ConfigError: no such record or step.
-        StoreError: the record is damaged or not whole; a store was built again since.
-        SourceError: a source changed since it was read.
+        StoreError: the record is damaged or not whole; a store is not kept.
     """
     record = Run(run)
     head, (seen, loss) = record.attempt(step)[0].head, record.seen(step)
     ranked = sorted(range(len(seen)), key=lambda at: rank_of(seen[at].loss))[:top]
-    if workspace is None:
-        return Step(head, loss, seen, tuple(StepRow(seen[at], ()) for at in ranked))
     try:
-        items, documents = Items(workspace, run, head), _documents(seen)
-        return Step(head, loss, seen, tuple(StepRow(seen[at], items.stretches(seen[at], documents[at])) for at in ranked))
+        items, documents = workspace and Items(workspace, run, head), _documents(seen)
+        rows = tuple(StepRow(seen[at], items.stretches(seen[at], documents[at]) if items else ()) for at in ranked)
+        return Step(head, loss, seen, rows, items.old if items else ())
     except PrepAssetsError as error:
-        raise type(error)(f"{error}\nA store built from what changed since has other rows. By number alone: --untraced") from error
+        raise type(error)(f"{error}\nBy number alone: --untraced") from error
 
 
 def rank_of(loss: float | None) -> tuple[int, float]:
     """What is not a number comes before every number, and a row without a loss last."""
-    if loss is None:
-        return 2, 0.0
-    return (0, 0.0) if np.isnan(loss) else (1, -loss)
+    return (2, 0.0) if loss is None else (0, 0.0) if np.isnan(loss) else (1, -loss)
 
 
 def _documents(seen: Sequence[Seen]) -> list[int]:
@@ -104,45 +107,59 @@ def _documents(seen: Sequence[Seen]) -> list[int]:
     return counts[::-1]
 
 
-class Items:
-    """Finds the items of a data set in the stores that a run was trained on.
+class Items(Opened):
+    """Finds the items of a data set in the stores that a run was trained on: in their current versions, or in those that are kept beside them.
 
     Args:
         head: of an attempt of the run.
 
+    Attributes:
+        old: its stores that were built again since, with the versions that it was trained on.
+
     Raises:
-        StoreError: a store was built again since, is stale or has other rows.
+        StoreError: a store, or what it was made from, is not kept, or has other rows.
     """
 
     def __init__(self, workspace: Workspace, run: Path, head: Mapping[str, Any]) -> None:
-        self._tracer, self._run, self._window = Tracer(workspace), run, head["window"]
+        super().__init__(workspace)
+        self._run, self._window, self.old = run, head["window"], list[str]()
+        self._contents = {(store["asset"], store["partition"]): (store["manifest"], f"{run} was trained on") for store in head["stores"]}
         self._blend, self._files = cache(self._blend_of), cache(self._files_of)
-        self._stores = [self._opened(workspace, store) for store in head["stores"]]
+        self._stores = [self._place(store["asset"], store["partition"], store["stream"] or None) for store in head["stores"]]
         self._ends = np.cumsum([self._count(place) for place in self._stores]).tolist()
         if not self._window and self._ends[-1] != head["items"]:
             raise StoreError(f"{run}: the data set had {head['items']:,} items, its stores have {self._ends[-1]:,} rows")
 
-    def _opened(self, workspace: Workspace, store: Mapping[str, str]) -> Place:
-        place = workspace.place(store["asset"], store["partition"])
-        current = place.current()
-        if current is None or (current.manifest.build_key, current.manifest.content_hash) != (store["build_key"], store["manifest"]):
-            now = "is not there" if current is None else f"was built again since (build {current.manifest.build_key[:12]}…)"
-            raise StoreError(f"{self._run} was trained on {named(store)}, which {now}. Build it as it was")
-        published = self._tracer.opened.published(store["asset"], store["partition"])
-        stream = stream_of(published, store["stream"] or None) if store["asset"] in EVERY else ""
-        return Place(store["asset"], store["partition"], stream, 0)
+    def _open(self, asset: str, partition: str) -> Published:
+        while (asset, partition) not in self._contents:  # what it is for was not opened itself
+            self.published(*next(key for key in self._contents if key not in self._published))
+        place, (content, whose) = self.workspace.place(asset, partition), self._contents[asset, partition]
+        if (found := version_with(place, content)) is None:
+            place.current()  # says whether it is damaged
+            raise StoreError(f"{whose} {place.label} {content[:CONTENT_LENGTH]}, which is not kept any more. {KEPT}")
+        place.check_readable(found)
+        recipe = found.manifest.recipe
+        above = EVERY[asset].contents(partition, recipe) if asset in EVERY else {(recipe["from"], partition): recipe["source"]}
+        self._contents = {**{key: (each, f"{place.label} was made from") for key, each in above.items()}, **self._contents}
+        return found
+
+    def _place(self, asset: str, partition: str, stream: str | None) -> Place:
+        published, place = self.published(asset, partition), self.workspace.place(asset, partition)
+        if place.pointers.current != published.version:
+            self.old.append(f"{place.label} {published.version}")
+        return Place(asset, partition, stream_of(published, stream) if asset in EVERY else "", 0)
 
     def _blend_of(self, asset: str) -> BlendStore | None:
         is_blend = asset in EVERY and EVERY[asset].stage == BLEND
-        return open_blend(self._tracer.opened.published(asset).directory) if is_blend else None
+        return open_blend(self.published(asset).directory) if is_blend else None
 
     def _count(self, place: Place) -> int:
         """Items of a store; its tokens, where items are windows."""
         if (blend := self._blend(place.asset)) is not None:
             return len(blend)
         if place.asset not in EVERY:
-            return self._tracer.opened.export(place.asset, place.partition)[-1].count
-        table = self._tracer.opened.stream(place.asset, place.partition, place.stream)
+            return self.export(place.asset, place.partition)[-1].count
+        table = self.stream(place.asset, place.partition, place.stream)
         return len(table.columns["tokens"].values) if self._window else len(table)
 
     def stretches(self, seen: Seen, documents: int) -> tuple[Stretch, ...]:
@@ -153,15 +170,13 @@ class Items:
         """
         found = [*self._stretches(seen.item)]
         if documents > 1 and len(found) != documents:
-            counts = f"had {documents:,} documents in the loop, and has {len(found):,} in its store"
-            raise StoreError(
-                f"{self._run}: item {seen.item:,} {counts}. Record items in the store's order, without padding between documents"
-            )
+            said = f"{self._run}: item {seen.item:,} had {documents:,} documents in the loop, and has {len(found):,} in its store"
+            raise StoreError(f"{said}. Record items in the store's order, without padding between documents")
         return (found[seen.piece],) if seen.piece is not None and documents > 1 else tuple(found)
 
     def _stretches(self, item: int) -> Iterator[Stretch]:
         for place, start, end in self._records(item):
-            for piece in self._tracer.row(place).pieces:
+            for piece in read_row(self, place).pieces:
                 first, last = (piece.start, piece.end) if end == 0 else (max(start, piece.start), min(end, piece.end))
                 if first < last or end == 0:
                     yield Stretch(place, first, last, None if piece.origin is None else self._source(piece.origin))
@@ -190,7 +205,7 @@ class Items:
 
     def _in_stream(self, place: Place, begin: int, end: int) -> Iterator[tuple[Place, int, int]]:
         """The records that some tokens of a stream belong to."""
-        column = self._tracer.opened.stream(place.asset, place.partition, place.stream).columns["tokens"]
+        column = self.stream(place.asset, place.partition, place.stream).columns["tokens"]
         first, last = np.searchsorted(column.ends, [begin, end - 1], "right").tolist()
         for record in range(first, min(last + 1, len(column.ends))):
             [span] = column.spans(record)  # of a packed row without its padding
@@ -198,11 +213,16 @@ class Items:
             if since < until:
                 yield Place(place.asset, place.partition, place.stream, record), since - span.start, until - span.start
 
-    def _files_of(self, raw: str, domain: str) -> tuple[Sequence[SourceFile], int]:
-        """The files of a domain, which must be those that were pinned, and how many of them are not held out."""
-        return files_of(self._tracer.workspace, raw, domain), len(read_sources(self._tracer.opened.published(raw, domain))["files"])
+    def _files_of(self, raw: str, domain: str) -> tuple[RowName, Sequence[str | None], int]:
+        """Of a domain's files as they were read, in the order in which records number them: ids of rows, addresses, and how many are not held out."""
+        published, family, there = self.published(raw, domain), self.workspace.family(FAMILIES[raw.removesuffix("_raw")]), dict[Any, str]()
+        with suppress(ConfigError, SourceError):  # no such domain or file any more
+            configured = domain_of(family, domain)
+            files = (*self.workspace.files(configured), *self.workspace.test_files(configured))
+            there = {(pin.name, pin.sha256): file_name(file.url) for pin, file in zip(self.workspace.pins(files), files, strict=True)}
+        urls = [there.get((entry["name"], entry["sha256"])) for entry in source_files(published)]
+        return row_names(published), urls, len(read_sources(published)["files"])
 
     def _source(self, origin: Origin) -> SourceRow:
-        files, trained = self._files(origin.raw, origin.domain)
-        file, held_out = files[origin.file], origin.file >= trained
-        return SourceRow(origin.domain, record_id(file, origin.row), file_name(file.url), origin.row + 1, held_out)
+        name, urls, trained = self._files(origin.raw, origin.domain)
+        return SourceRow(origin.domain, name(origin.file, origin.row), urls[origin.file], origin.row + 1, origin.file >= trained)

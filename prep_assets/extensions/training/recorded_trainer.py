@@ -46,10 +46,8 @@ class RecordRows(TrainerCallback):  # type: ignore[misc]
             self._tokens = [-outputs.log_probs.detach(), outputs.label_mask]
         elif labels is not None and logits is not None and logits.shape[:-1] == labels.shape:
             labels, parts = labels[:, 1:], logits.detach()[:, :-1].flatten(0, 1).split(PART)
-            losses = [
-                cross_entropy(part.float(), of, ignore_index=IGNORE, reduction="none")
-                for part, of in zip(parts, labels.flatten().split(PART), strict=True)
-            ]
+            pairs = zip(parts, labels.flatten().split(PART), strict=True)
+            losses = [cross_entropy(part.float(), of, ignore_index=IGNORE, reduction="none") for part, of in pairs]
             self._tokens = [torch.cat(losses).view_as(labels), labels != IGNORE]
 
     def seeing(self, trainer: Any) -> Any:

@@ -122,9 +122,7 @@ class RowRecord:
         elif losses.shape == (len(first),):
             self._rows += [[items[at][0], None, mean, None] for at, mean in zip(first, losses.tolist(), strict=True)]
         else:
-            raise ConfigError(
-                f"losses of shape {list(losses.shape)} for {len(first)} items: give one for each item, or tell which are trained"
-            )
+            raise ConfigError(f"losses of shape {list(losses.shape)} for {len(first)} items: give one for each, or say which are trained")
 
     def step(self, step: int, rows: Tensor | None = None, losses: Tensor | float | None = None, trained: Tensor | None = None) -> None:
         """Record a step, with a last batch as `see` takes it; all its loop has to do where no gradients are accumulated.
@@ -200,13 +198,9 @@ class Collate:
 
 def _lengths(item: Mapping[str, Any]) -> list[int]:
     """Places of each document of an item; 0 of an item without tokens of its own, such as a pair."""
-    if "cu_seqlens_padded" in item:
+    if "cu_seqlens_padded" in item or ("seq_lengths" not in item and isinstance(item.get("position_ids"), Tensor)):
         return [int(size) for size in document_lengths(dict(item))]
-    if "seq_lengths" in item:
-        return [int(size) for size in item["seq_lengths"]]
-    if isinstance(item.get("position_ids"), Tensor):
-        return [int(size) for size in document_lengths(dict(item)).tolist()]
-    return [len(item["input_ids"])] if "input_ids" in item else [0]
+    return [int(size) for size in item.get("seq_lengths", (len(item.get("input_ids", ())),))]
 
 
 def _by_document(items: Sequence[Sequence[int]], first: Sequence[int], losses: Tensor, trained: Tensor) -> list[list[Any]]:
@@ -288,23 +282,16 @@ def _stream_of(folder: Path, streams: Sequence[str], dataset: Any) -> str:
     tables = {"": open_table(folder)} if whole else {name: open_table(folder, name) for name in streams}
     said = list[str]()
     for name, table in tables.items():
-        label = name or "it"
+        rows = sorted({at * (len(table) - 1) // (COMPARED - 1) for at in range(COMPARED if len(table) else 0)})
         if len(table) != len(dataset):
-            said.append(f"{label} has {len(table):,} rows")
-        elif (row := _other_row(table, dataset)) is not None:
-            said.append(f"row {row:,} of {label} is not item {row:,}")
+            said.append(f"{name or 'it'} has {len(table):,} rows")
+        elif (row := next((row for row in rows if not _is_row(table, row, dataset[row])), None)) is not None:
+            said.append(f"row {row:,} of {name or 'it'} is not item {row:,}")
         else:
             return name
     raise ConfigError(
         f"the {len(dataset):,} items of this {type(dataset).__name__} are not the rows of {folder.parent.parent}: {'; '.join(said)}. {ORDER}"
     )
-
-
-def _other_row(table: Table, dataset: Any) -> int | None:
-    """The first of a few rows whose tokens, or fields of a line, are not those of the item with its number."""
-    last = len(table) - 1
-    numbers = sorted({at * last // (COMPARED - 1) for at in range(COMPARED)}) if len(table) else []
-    return next((number for number in numbers if not _is_row(table, number, dataset[number])), None)
 
 
 def _is_row(table: Table, number: int, item: Any) -> bool:

@@ -192,6 +192,19 @@ def test_lines_pairs_and_exports(every: Workspace, tmp_path: Path) -> None:
         assert said(stretches) == whole(every, "sft_export_trl", None, seen.item)
 
 
+def test_groups_of_several_domains(tmp_path: Path) -> None:
+    """Those of a domain are copied from a store that nothing else leads to."""
+    rows = {
+        name: [{"prompt": f"{name} {n}?", "responses": ["Yes.", f"No, {n}."], "rewards": [1.0, 0.0]} for n in range(3)]
+        for name in ("one", "two")
+    }
+    domains = {name: domain(jsonl(tmp_path / f"{name}.jsonl", each), "group") for name, each in rows.items()}
+    workspace = all_unchecked(workspace_in(tmp_path / "w", minimal("rl", domains, test_fraction=0)))
+    groups = DatasetFactory.load("grpo", workspace.stores / "rl_groups")
+    for seen, stretches in seen_items(workspace, tmp_path / "run", groups, lambda items: {"count": len(items)}):
+        assert {name for *_, name in said(stretches)} == {name for *_, name in whole(workspace, "rl_groups", None, seen.item)} and stretches
+
+
 def test_rows_that_are_held_out_say_so(tmp_path: Path, run: Command) -> None:
     """A loop that trains on them by mistake is seen."""
     chats = [{"messages": [{"role": "user", "content": f"Is it {n}?"}, {"role": "assistant", "content": f"It is {n}."}]} for n in range(8)]
@@ -221,7 +234,7 @@ def test_losses_of_accumulated_batches_of_items_and_of_none(every: Workspace, tm
     assert [row.seen.item for row in ranked.rows] == [2, 3, 1] and len(ranked.seen) == 4
     assert found.seen(2)[1] == 1.5 and {row.loss for row in found.seen(2)[0]} == {None}
     assert found.seen(3)[1] is None
-    with pytest.raises(ConfigError, match=r"losses of shape \[3\] for 2 items: give one for each item"):
+    with pytest.raises(ConfigError, match=r"losses of shape \[3\] for 2 items: give one for each, or say which"):
         record.see(first, torch.ones(3))
     with pytest.raises(ConfigError, match=r"losses of shape \[2, 3\], trained of shape \[2, 2\]"):
         record.see(first, torch.ones(2, 3), torch.ones(2, 2))

@@ -11,11 +11,17 @@ import pytest
 import torch
 
 from prep_assets.errors import ConfigError, PrepAssetsError, StoreError
+from prep_assets.extensions.recall.command import lift
+from prep_assets.extensions.recall.command import make as make_recall
 from prep_assets.extensions.steps.record import Run, attempts_in, rank_file
-from prep_assets.extensions.steps.rows import StepRow, step_of
+from prep_assets.extensions.steps.rows import Items, StepRow, step_of
 from prep_assets.pipeline.workspace import Workspace
+from prep_assets.stores.manifest import Result
+from prep_assets.stores.published import Place
 from prep_assets.training import PackedDataset, RowRecord
+from prep_assets_tests.explain.conftest import Command
 from prep_assets_tests.extensions.steps.conftest import GLOBAL_BATCH, NOISE, STEPS, Train, noisy
+from prep_assets_tests.graph.workspaces import all_unchecked, jsonl, minimal, workspace_in
 
 
 def rows_of(workspace: Workspace, run: Path, step: int) -> list[tuple[str, float]]:
@@ -265,41 +271,120 @@ def test_a_step_that_was_thrown_away(packed: Workspace, train: Train, tmp_path: 
         step_of(packed, tmp_path / "run", 0)
 
 
-def test_a_store_that_was_built_again(packed: Workspace, train: Train, tmp_path: Path) -> None:
-    """The rows of a record are numbers of one build; another has other rows under them."""
-    from prep_assets.graph.graph import EVERY
-    from prep_assets_tests.graph.workspaces import copy_of, make
+def pruned(place: Place) -> None:
+    """Delete its old versions, though this process has them open."""
+    for name in place.unused():
+        shutil.rmtree(place.backend.versions / name)
 
-    mine = copy_of(packed, tmp_path / "mine")
-    record = RowRecord(tmp_path / "run", PackedDataset(mine.stores / "sft_packed"))
+
+def afresh(workspace: Workspace) -> Workspace:
+    """It with the configuration as it is now."""
+    return Workspace(workspace.configs, workspace.stores)
+
+
+def one_step(workspace: Workspace, run: Path, dataset: Any = None, store: Path | None = None) -> Callable[[], list[tuple[Any, ...]]]:
+    """Record a step that sees all items; what is answered of it in a workspace."""
+    dataset = PackedDataset(workspace.stores / "sft_packed") if dataset is None else dataset
+    record = RowRecord(run, dataset, store)
     record.begin()
-    record.step(1, torch.tensor([[0, 0, 5]]), 1.5)
+    record.step(1, torch.tensor([[item, 0, 1] for item in range(len(dataset))]), torch.arange(len(dataset)) / 4 + 1)
     record.close()
-    assert step_of(mine, tmp_path / "run", 1).loss == 1.5
-    elsewhere = Workspace(tmp_path / "elsewhere", mine.stores)
-    with pytest.raises(PrepAssetsError, match=r"(?s)elsewhere.*By number alone: --untraced"):
+    return lambda: [
+        (row.seen.item, each.place, each.start, each.end, each.source and each.source.id, each.source and each.source.url)
+        for row in step_of(afresh(workspace), run, 1).rows
+        for each in row.stretches
+    ]
+
+
+@pytest.fixture
+def few(tmp_path: Path) -> Workspace:
+    """Eight chats in two files, packed into rows of some of them, and exported."""
+    chats = [
+        {"messages": [{"role": "user", "content": f"Number {n}?"}, {"role": "assistant", "content": "Yes. " * (n + 1)}]} for n in range(8)
+    ]
+    both = {
+        "files": [str(jsonl(tmp_path / f"{name}.jsonl", part)) for name, part in (("a", chats[:4]), ("b", chats[4:]))],
+        "schema": "messages",
+    }
+    export = {"trl": {"from": "sft_packed", "to": "hf_arrow", "options": {"layout": "trl"}}}
+    options = {"packing": {"row_len": 96}, "test_fraction": 0, "exports": export}
+    return all_unchecked(workspace_in(tmp_path / "few", minimal("sft", {"chats": both}, **options)))
+
+
+def test_a_store_that_was_built_again(few: Workspace, tmp_path: Path, run: Command) -> None:
+    """The rows of a record are those of the version that it was trained on, and of what that was made from, which are kept until they are pruned."""
+    packed, exported = one_step(few, tmp_path / "run"), one_step(few, tmp_path / "export", store=few.stores / "sft_export_trl")
+    before, exported_before = packed(), exported()
+    assert {source for *_, source, _ in before} == {f"{name}.jsonl:{row}" for name in "ab" for row in range(1, 5)}
+    elsewhere = Workspace(tmp_path / "elsewhere", few.stores)
+    with pytest.raises(PrepAssetsError, match=r"(?s)elsewhere.*\nBy number alone: --untraced"):
         step_of(elsewhere, tmp_path / "run", 1)
-    config = mine.configs / "sft.yaml"
+    config = few.configs / "sft.yaml"
     config.write_text(config.read_text("utf-8").replace("row_len: 96", "row_len: 128"), "utf-8")
-    changed = Workspace(mine.configs, mine.stores)
-    # whose advice is to build it again: then it would be another
+    assert packed() == before and step_of(afresh(few), tmp_path / "run", 1).old == []  # what is stale is not yet another
+    for rows in (128, 160):
+        config.write_text(config.read_text("utf-8").replace("row_len: 128", f"row_len: {rows}"), "utf-8")
+        all_unchecked(afresh(few))
+        assert packed() == before and exported() == exported_before
+    [old] = step_of(afresh(few), tmp_path / "run", 1).old
+    assert old.removeprefix("sft_packed ") in few.place("sft_packed").unused()
+    shown = run(afresh(few), "step", tmp_path / "run", 1).output
+    assert f"{old}: it was built again since, and these are the rows of that version" in shown.replace("\n", " ") and "trace" not in shown
+    # a row before the others: each has another number in the file, and its content stands in no file any more
+    path = tmp_path / "b.jsonl"
+    path.write_bytes((tmp_path / "a.jsonl").read_bytes().splitlines(keepends=True)[0].replace(b"Yes", b"No") + path.read_bytes())
+    now = [(*each, None if source and source.startswith("b") else url) for *each, source, url in before for each in ([*each, source],)]
+    assert packed() == now
+    all_unchecked(afresh(few))
+    assert packed() == now and exported()[0][:-1] == exported_before[0][:-1]
+    assert "b.jsonl:1" in (shown := run(afresh(few), "step", tmp_path / "run", 1).output) and "not found as it was read" in shown
+    path.unlink()
+    assert packed() == [(*each, None) for *each, _ in before]
+    pruned(few.place("sft_tokens", "chats"))
     with pytest.raises(
-        StoreError, match=r"(?s)sft_packed is stale \(changed: packing.*built from what changed since has other rows.*: --untraced"
+        StoreError, match=r"(?s)sft_packed was made from sft_tokens\[chats\] \w{12}, which is not kept.*until prep-assets prune"
     ):
-        step_of(changed, tmp_path / "run", 1)
-    make(changed, EVERY["sft_packed"])
+        step_of(few, tmp_path / "run", 1)
+    pruned(few.place("sft_packed"))
+    with pytest.raises(StoreError, match=r"(?s)run was trained on sft_packed \w{12}, which is not kept any more\. .*--untraced"):
+        step_of(few, tmp_path / "run", 1)
+    assert [(row.seen.item, row.stretches) for row in step_of(None, tmp_path / "run", 1).rows][-1] == (0, ())
+
+
+def test_versions_that_are_not_what_a_run_read(few: Workspace, tmp_path: Path) -> None:
+    """Other bytes, and what is recalled or damaged."""
+    packed, place = one_step(few, tmp_path / "run"), few.place("sft_packed")
+    before, version = packed(), place.pointers.current
+    head = Run(tmp_path / "run").main[0].head
+    other = {**head, "stores": [{**head["stores"][0], "manifest": "0" * 64}]}
+    with pytest.raises(StoreError, match="which is not kept"):
+        Items(few, tmp_path / "run", other)
+    Items(few, tmp_path / "run", head)
     with pytest.raises(
-        StoreError, match=r"(?s)run was trained on sft_packed \(build \w{12}…, manifest \w{12}…\), which was built again since .*--untraced"
+        StoreError, match=rf"the data set had 7 items, its stores have {len(before and PackedDataset(few.stores / 'sft_packed'))} rows"
     ):
-        step_of(changed, tmp_path / "run", 1)
-    untraced = step_of(None, tmp_path / "run", 1)
-    assert [(row.seen.item, row.stretches) for row in untraced.rows] == [(0, ())]
-    other = RowRecord(tmp_path / "run", PackedDataset(changed.stores / "sft_packed"))
+        Items(few, tmp_path / "run", {**head, "items": 7})
+    make_recall(few.stores, "asset=sft_packed")
+    with pytest.raises(StoreError, match="is recalled, so nothing reads it: recall 1"):
+        step_of(few, tmp_path / "run", 1)
+    lift(few.stores, 1)
+    assert packed() == before
+    place.set_aside(place.backend.published(version), {"file_hashes": Result(False, "a byte")})
+    with pytest.raises(StoreError, match="is damaged, so nothing reads it: a byte"):
+        step_of(few, tmp_path / "run", 1)
+
+
+def test_a_resume_on_another_store(few: Workspace, tmp_path: Path) -> None:
+    one_step(few, tmp_path / "run")
+    config = few.configs / "sft.yaml"
+    config.write_text(config.read_text("utf-8").replace("row_len: 96", "row_len: 128"), "utf-8")
+    all_unchecked(afresh(few))
+    other = RowRecord(tmp_path / "run", PackedDataset(few.stores / "sft_packed"))
     with pytest.raises(ConfigError, match=r"step 1 was trained on sft_packed \(build .*, and now it is sft_packed \(build"):
         other.begin(after=1)
     other.begin()  # another run in the same folder makes the first one void
     with pytest.raises(ConfigError, match=r"no step 1: it was trained once"):
-        step_of(changed, tmp_path / "run", 1)
+        step_of(few, tmp_path / "run", 1)
 
 
 def with_sums(lines: list[bytes]) -> list[bytes]:
