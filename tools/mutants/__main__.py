@@ -1,9 +1,9 @@
 """``python -m mutants``: change the proofs one place at a time, and see whether any test of the suite notices.
 
-MODULE names rooms or modules (``proofs checks/selection``, ``extensions/recall``), all proofs and checks if it is empty; TESTS names the tests that are run, all
-of them if it is empty; SEED draws COUNT changes; SECONDS bounds the tests of one. Results are lines of JSON in ``build/mutants/``: what was noticed is not tried again, the trace is made anew if it is deleted, ``unrun.txt`` lists the statements that
-no test runs. A change that nothing notices and that `survivors.md` beside this file does not list makes the run fail. PREP_ASSETS_WRITE_DOCS=1 adds the
-figures to `measured.md`.
+MODULE names rooms or modules (``proofs checks/selection``, ``extensions/recall``), all proofs and checks if it is empty; TESTS names tests to try, all of the
+suite if it is empty; SEED draws COUNT changes; SECONDS bounds the tests of one. Results are lines of JSON in ``build/mutants/``: what was noticed is not tried
+again, the trace is made anew if it is deleted, ``unrun.txt`` lists the statements that no test runs. A change that nothing notices and that `survivors.md`
+beside this file does not list makes the run fail. PREP_ASSETS_WRITE_DOCS=1 adds the figures to `measured.md`.
 """
 
 from __future__ import annotations
