@@ -40,7 +40,7 @@ from prep_assets.proofs.source_rows import Reading
 from prep_assets.samples import IMAGE, MEDIA, Group, Pair, Prompt, Record, Sample, Turn
 from prep_assets.schemas.reader import Reader, apply
 from prep_assets.stores.arrays import prefetch, stretches
-from prep_assets.stores.files import row_of
+from prep_assets.stores.files import note_mapped_bytes, row_of
 from prep_assets.stores.table import Origins, Table
 from prep_assets.workers.shards import Shard
 
@@ -336,6 +336,8 @@ class Join:
             payloads, first = [block.payloads[readable[number]] or {} for number in indices.tolist()], self._position
             self._position, last = first + len(indices), int(offered[indices[-1]])
             yield StoredRows(first, self._source.names, offered[indices], payloads)
+            tokens = next(iter(stream.columns.values())).span(slice(first, self._position))
+            note_mapped_bytes(4 * (tokens.stop - tokens.start))
 
     def end(self) -> Iterator[StoredRows]:
         """Yield nothing more.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby, pairwise
@@ -147,20 +148,35 @@ class TextProof:
                 return
 
     def _judged(self, texts: Sequence[Text]) -> Verdict | None:
-        """The verdict on the first document that fails."""
-        flat, numbers, vocabulary = _tokenize(texts, self._again), self._numbers, self._vocabulary
-        if (at := _first_different(texts, flat)) is not None:
-            numbers["documents_compared"] += at + 1
-            fault = f"{len(texts[at].ids):,} ids differ from the tokenizer's {int(np.diff(flat.offsets)[at]):,}"
-            return fails(texts[at].id, fault, numbers, texts[at].ids)
-        numbers["documents_compared"] += len(texts)
-        count, together = len(flat.ids), flat if len(flat.ids) <= TOGETHER else None
-        del flat  # a long document has many
-        if vocabulary.token_bytes is not None:
-            is_ready = self._table.is_ready(count)
-            if found := _compare(texts, together, vocabulary, self._table) if is_ready else _decode(texts, vocabulary):
-                return fails(found[0].id, found[1], numbers, found[0].ids)
-            numbers["documents_decoded"] += len(texts)
+        """The verdict on the first document that fails. The bytes of ids are compared in another thread, while the texts are tokenized; those of a long
+        document afterwards, as both take memory."""
+        stored = Flat.of([text.ids for text in texts])
+        if len(stored.ids) > TOGETHER:
+            return self._ids_fault(texts, stored) or self._bytes_fault(texts, self._different_bytes(texts, None, len(stored.ids)))
+        with ThreadPoolExecutor(1) as other:
+            different = other.submit(self._different_bytes, texts, stored, len(stored.ids))
+            return self._ids_fault(texts, stored) or self._bytes_fault(texts, different.result())
+
+    def _ids_fault(self, texts: Sequence[Text], stored: Flat) -> Verdict | None:
+        """The verdict on the first document with other ids."""
+        flat, numbers = _tokenize(texts, self._again), self._numbers
+        if (at := _first_different(stored, flat)) is None:
+            numbers["documents_compared"] += len(texts)
+            return None
+        numbers["documents_compared"] += at + 1
+        fault = f"{len(texts[at].ids):,} ids differ from the tokenizer's {int(np.diff(flat.offsets)[at]):,}"
+        return fails(texts[at].id, fault, numbers, texts[at].ids)
+
+    def _different_bytes(self, texts: Sequence[Text], stored: Flat | None, count: int) -> tuple[Text, str] | None:
+        """The first document whose `count` ids do not stand for its bytes, and how they differ; `stored` as in `_suspects`."""
+        if self._vocabulary.token_bytes is None:
+            return None
+        return _compare(texts, stored, self._vocabulary, self._table) if self._table.is_ready(count) else _decode(texts, self._vocabulary)
+
+    def _bytes_fault(self, texts: Sequence[Text], found: tuple[Text, str] | None) -> Verdict | None:
+        if found is not None:
+            return fails(found[0].id, found[1], self._numbers, found[0].ids)
+        self._numbers["documents_decoded"] += len(texts) if self._vocabulary.token_bytes is not None else 0
         self._cut += sum(bool(text.parts) for text in texts)
         return None
 
@@ -186,16 +202,12 @@ def _tokenize(texts: Sequence[Text], again: IdsAgain) -> Flat:
     return Flat(flat.ids, flat.offsets[np.concatenate([[0], np.cumsum(counts)])])
 
 
-def _first_different(texts: Sequence[Text], again: Flat) -> int | None:
+def _first_different(stored: Flat, again: Flat) -> int | None:
     """Return the index of the first document with other ids. All are compared at once, since few differ."""
-    stored = texts[0].ids if len(texts) == 1 else np.concatenate([text.ids for text in texts])
-    same_lengths = np.array_equal(np.diff(again.offsets), [len(text.ids) for text in texts])
-    if same_lengths and np.array_equal(again.ids, stored):
+    if np.array_equal(again.offsets, stored.offsets) and np.array_equal(again.ids, stored.ids):
         return None
-    bounds = pairwise(again.offsets.tolist())
-    return next(
-        at for at, (text, (start, end)) in enumerate(zip(texts, bounds, strict=True)) if not np.array_equal(again.ids[start:end], text.ids)
-    )
+    pairs = zip(pairwise(stored.offsets.tolist()), pairwise(again.offsets.tolist()), strict=True)
+    return next(at for at, (own, other) in enumerate(pairs) if not np.array_equal(stored.ids[slice(*own)], again.ids[slice(*other)]))
 
 
 def _compare(texts: Sequence[Text], ids: Flat | None, vocabulary: Vocabulary, table: ByteTable) -> tuple[Text, str] | None:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from prep_assets.array_types import Ints
 from prep_assets.proofs.verdict import Verdict, Worst, fails
 from prep_assets.stores.arrays import batches, cumulative_sums, predecessors, stretches
+from prep_assets.stores.files import note_mapped_bytes
 from prep_assets.stores.shards import ATTENTION
 from prep_assets.stores.table import MARGIN, Ragged, Role, Table
 
@@ -72,6 +73,7 @@ def check_pieces(packed: Table, tables: Mapping[str, Table]) -> Verdict:
     for part in batches(cumulative_sums(lengths), BLOCK):
         fault = _piece_fault(packed, part, parts)
         checked += int(np.sum(lengths[part.start : part.stop if fault is None else part.start + fault[0]]))
+        note_mapped_bytes(8 * int(np.sum(lengths[part])))  # ids and masks, of rows and of records
         if fault is not None:
             row = int(packed.pieces.fields["row"][part.start + fault[0]])
             ids, weights = packed.places(row)

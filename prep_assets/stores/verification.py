@@ -44,10 +44,11 @@ class Sums(NamedTuple):
 
 
 class Expected(NamedTuple):
-    """The size and block hashes that a file was meant to have, as in `Sums`."""
+    """The size and hashes that a file was meant to have, as in `Sums`; no sha256 where it was not written from its begin to its end."""
 
     bytes: int
     blocks: str
+    sha256: str = ""
 
 
 def sums_of(path: Path) -> Sums:
@@ -56,16 +57,17 @@ def sums_of(path: Path) -> Sums:
         return sums_of_stream(file)
 
 
-def sums_of_stream(file: Any) -> Sums:
-    """Compute the sums of the rest of an open file."""
+def sums_of_stream(file: Any, known: str = "") -> Sums:
+    """Compute the sums of the rest of an open file. `known`: its sha256, if the caller compares its blocks with those that have it."""
     sha256, blocks, size, memory = hashlib.sha256(), list[int](), 0, memoryview(bytearray(BLOCK))
     while True:
         filled = 0
         while filled < BLOCK and (count := file.readinto(memory[filled:])):
             filled += count
         if not filled:
-            return Sums(size, sha256.hexdigest(), digits(blocks))
-        sha256.update(memory[:filled])
+            return Sums(size, known or sha256.hexdigest(), digits(blocks))
+        if not known:
+            sha256.update(memory[:filled])
         blocks.append(xxh3_64_intdigest(memory[:filled]))
         size += filled
 
@@ -221,6 +223,7 @@ class WrittenFile(AbstractContextManager["WrittenFile"]):
         self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
         self._at = self._size = 0
         self._hashes = array("Q")
+        self._sha256, self._next = hashlib.sha256(), 0  # of the blocks before this one; -1 once one came out of order
         self._blocks: dict[int, bytearray] = {}
 
     def write(self, data: Any) -> int:
@@ -319,10 +322,10 @@ class WrittenFile(AbstractContextManager["WrittenFile"]):
             self.flush()
         finally:
             os.close(self._handle)
-        path = self.path.absolute()
+        path, sha256 = self.path.absolute(), self._sha256.hexdigest() if self._next == len(self._hashes) else ""
         with _LOCK:
             if folder := next((folder for folder in path.parents if folder in _RECORDED), None):
-                _RECORDED[folder][path] = Expected(self._size, digits(self._hashes))
+                _RECORDED[folder][path] = Expected(self._size, digits(self._hashes), sha256)
 
     def abandon(self) -> None:
         """Close the file without recording it."""
@@ -361,6 +364,9 @@ class WrittenFile(AbstractContextManager["WrittenFile"]):
 
     def _store(self, number: int, block: bytearray | memoryview) -> None:
         self._hashes[number : number + 1] = array("Q", (xxh3_64_intdigest(block),))
+        if number == self._next:  # hashed while a tokenizer is at work in another thread, not after it
+            self._sha256.update(block)
+        self._next = number + 1 if number == self._next else -1
         done = 0
         try:
             while done < len(block):
@@ -451,7 +457,7 @@ def read_back(path: Path, expected: Expected | None) -> Sums:
             raise with_path(error, path) from error
         forget(handle)  # what is in memory only would be compared with itself
         with open(handle, "rb", buffering=0, closefd=False) as file:
-            sums = sums_of_stream(file)
+            sums = sums_of_stream(file, expected.sha256 if expected else "")
     finally:
         os.close(handle)
     if expected is not None and sums.bytes != expected.bytes:

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from xxhash import xxh3_64_intdigest
 
 from prep_assets.errors import StoreError
 from prep_assets.stores import h5
@@ -145,19 +146,32 @@ STEPS = st.lists(
 
 
 @settings(max_examples=examples(40))
-@given(STEPS)
-def test_any_order_of_writes_gives_the_bytes_of_a_plain_file_and_is_proven(tmp_path_factory: pytest.TempPathFactory, steps: Any) -> None:
+@given(STEPS, st.sampled_from([8, BLOCK]))
+def test_any_order_of_writes_gives_the_bytes_of_a_plain_file_and_is_proven(
+    tmp_path_factory: pytest.TempPathFactory, steps: Any, block: int
+) -> None:
     folder = tmp_path_factory.mktemp("w")
-    with recording(folder) as expected_files, WrittenFile(folder / "ours") as ours, (folder.parent / "plain").open("w+b") as plain:
-        for kind, at, data in steps:
-            for file in (ours, plain):
-                if kind == "write":
-                    file.seek(at)
-                    file.write(data)
-                else:
-                    file.truncate(at)
-    assert (folder / "ours").read_bytes() == (folder.parent / "plain").read_bytes()
-    assert prove(folder, expected_files)["ours"].sha256 == sha256((folder / "ours").read_bytes()).hexdigest()
+    with pytest.MonkeyPatch.context() as changed:
+        changed.setattr(written, "BLOCK", block)
+        changed.setattr(written, "_ZEROS", xxh3_64_intdigest(bytes(block)))
+        with recording(folder) as expected_files, WrittenFile(folder / "ours") as ours, (folder.parent / "plain").open("w+b") as plain:
+            for kind, at, data in steps:
+                for file in (ours, plain):
+                    if kind == "write":
+                        file.seek(at)
+                        file.write(data)
+                    else:
+                        file.truncate(at)
+        assert (folder / "ours").read_bytes() == (folder.parent / "plain").read_bytes()
+        assert prove(folder, expected_files)["ours"].sha256 == sha256((folder / "ours").read_bytes()).hexdigest()
+
+
+def test_what_is_written_from_begin_to_end_is_hashed_meanwhile(tmp_path: Path) -> None:
+    with recording(tmp_path) as expected_files:
+        with WrittenFile(tmp_path / "x") as file:
+            for _ in range(5):
+                file.write(bytes(BLOCK - 1))
+        assert expected_files[tmp_path / "x"].sha256 == sha256(bytes(5 * BLOCK - 5)).hexdigest()
 
 
 def test_a_long_file_is_on_its_way_to_the_disk_while_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
