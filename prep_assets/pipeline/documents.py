@@ -188,8 +188,9 @@ def lossy(
     sizes = np.array([len(text) if text.isascii() else len(text.encode()) for text in documents.texts], np.int64)
     totals = _totals(byte_lengths, flat)
     # a SentencePiece tokenizer puts one space in front of the first word
-    allowed = (0, 1) if vocabulary.prefix_space != "never" else (0,)
-    suspects = np.flatnonzero(~np.isin(totals - sizes, allowed)).tolist()
+    allowed = (0, int(vocabulary.prefix_space != "never"))
+    surplus = totals - sizes
+    suspects = np.flatnonzero((surplus != allowed[0]) & (surplus != allowed[1])).tolist()
     return {
         i: Refused("lossy_tokenizer", CANNOT_REPRESENT, stage="tokenize")
         for i in suspects

@@ -90,7 +90,6 @@ def test_pages_of_records_are_counted_as_these_are_read(monkeypatch: pytest.Monk
     assert counted == [4 * tokens for tokens in (3, 5 + 7, 11, 13)]
 
 
-
 def test_records_of_many_tokens_are_given_a_few_at_a_time() -> None:
     rows = list(range(6))
     half = module.TOKENS_AT_ONCE // 2
