@@ -140,7 +140,7 @@ class Closure:
         left, more = [*versions, *foreign], True
         while more:  # what was found last decides of what was made from it
             self.found |= (now := {each: why for each in left if (why := reason(each, (self.new, *active), self.rules, self._well))})
-            mine = [(each, why) for each in versions for number, why in [self.found.get(each, (0, ""))] if number == new.number]
+            mine = [(each, self.found[each][1]) for each in versions if each in self.found and self.found[each][0] == new.number]
             entries = tuple(Entry(*each.key, each.name, each.content, each.seal, why) for each, why in mine)
             self.new, left, more = structs.replace(new, found=entries), [each for each in left if each not in now], bool(now)
         while left:

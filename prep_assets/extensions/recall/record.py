@@ -172,13 +172,12 @@ def settled(root: Path, places: Sequence[Place], *, write: bool) -> Iterator[tup
         except PrepAssetsError as error:
             yield place.label, str(error), True
     for number, entry in [(recall.number, entry) for recall in recalls(root) if not recall.lifted for entry in recall.found]:
-        backend, seal = Place(root, entry.asset, entry.partition).backend, ""
-        if entry.version in backend.names():
-            with suppress(StoreError):
-                seal = backend.published(entry.version).manifest.signed_digest
-            if seal != entry.seal:
-                what = f"{entry.version} is not what recall {number} found: its manifest was edited or replaced. Build the store again"
-                yield label_of(entry.asset, entry.partition), what, True
+        backend = Place(root, entry.asset, entry.partition).backend
+        with suppress(StoreError):
+            if entry.version not in backend.names() or backend.published(entry.version).manifest.signed_digest == entry.seal:
+                continue
+        what = f"{entry.version} is not what recall {number} found: its manifest was edited or replaced. Build the store again"
+        yield label_of(entry.asset, entry.partition), what, True
 
 
 def _reached(root: Path, every: tuple[Recall, ...]) -> tuple[Recall, ...]:
@@ -190,7 +189,7 @@ def _reached(root: Path, every: tuple[Recall, ...]) -> tuple[Recall, ...]:
 
     here, reached = read_versions(root), list(every)
     for recall in active:
-        found = Closure(here, (), recall, [each for each in active if each != recall]).new.found
+        found = Closure(here, (), recall, active).new.found
         known = {(entry.asset, entry.partition, entry.version) for entry in recall.found}
         more = [entry for entry in found if (entry.asset, entry.partition, entry.version) not in known]
         reached[recall.number - 1] = structs.replace(recall, found=(*recall.found, *more))
@@ -216,6 +215,6 @@ def _settled(place: Place, *, write: bool) -> str:
         published.verify()
         with backend.building():
             if not failed:
-                backend.change(lambda now: {"current": version, "damaged": ""} if now.damaged == version and not now.current else {})
+                backend.change(lambda now: {"current": version, "damaged": ""} if now.damaged == version else {})
         _set_mark(place, published, "")
     return f"not recalled any more, but fails {', '.join(failed)}" if failed else "current again"

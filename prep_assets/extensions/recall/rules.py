@@ -78,7 +78,7 @@ def parse(text: str) -> Rule:
             "parentheses. For example: tokenizers<0.22 and engine=auto"
         ) from None
     for part in parts:
-        if part.sign in _ORDER and _comparable(1, part.value)[0] is _comparable("1", part.value)[0] is None:
+        if part.sign in _ORDER and _comparable(1, part.value) == _comparable("1", part.value):  # nothing
             raise ConfigError(
                 f"{''.join(part)}: {part.value!r} is neither a number nor a version, so nothing stands before or behind it. Compare with = or !="
             )

@@ -65,3 +65,12 @@ def item(merged: Sequence[Message], encode: Callable[[str], list[int]], length: 
         "position_ids": positions[:-1],
         "cu_seqlens": borders,
     }
+
+
+def trained_by_nemo_rl(merged: Sequence[Message], encode: Callable[[str], list[int]]) -> list[list[int]]:
+    """What NeMo-RL's reader of the same lines trains of each conversation, with the prompt format ``identity``, as its pull request 3380 had it on 2026-08-17:
+    every token but the first, whoever says it. Of a row it takes the messages alone, and the last one has to be an assistant's.
+    """
+    if merged[-1]["role"] != "assistant":
+        raise ValueError("Megatron SFT packed records must end with an assistant message")
+    return [encode("".join(message["content"] for message in conversation))[1:] for conversation in conversations_of(merged)]

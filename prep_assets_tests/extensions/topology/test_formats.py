@@ -24,7 +24,7 @@ from prep_assets.extensions.training.collate import tokens_of
 from prep_assets.stores.table import Table, open_table
 from prep_assets.training import PackedDataset, Pad, PaddingFree
 from prep_assets_tests.extensions.topology.conftest import ALIGN, ROW_LEN, Aligned, rooms_of
-from prep_assets_tests.extensions.topology.reading import item
+from prep_assets_tests.extensions.topology.reading import item, trained_by_nemo_rl
 from prep_assets_tests.graph.workspaces import TOKENIZER
 from prep_assets_tests.stores.payload import write_table
 
@@ -259,6 +259,19 @@ def test_what_megatron_lm_trains_on(chats: Table, tmp_path: Path) -> None:
                 token for token, trained in zip(ids[1:], mask[1:], strict=True) if trained
             ]
     assert verdict(out, chats, "megatron_sft")
+
+
+def test_what_nemo_rl_trains_on(chats: Table, tmp_path: Path) -> None:
+    """Of rows that are trained whole what the store trains; of any other it trains more, or refuses it."""
+    rows = [[(ids, [0] + [1] * (len(ids) - 1)) for ids, _ in row] for row in CHATS]
+    whole = replace(open_table(write_table(tmp_path / "whole", "bin", rows, WIDE, 0, ALIGN)), tokenizer=BACKEND)
+    for messages, documents in zip(lines_in(export(whole, "megatron_sft", tmp_path / "out")), rows, strict=True):
+        assert trained_by_nemo_rl(messages, encode) == [[id for id, trained in zip(*each, strict=True) if trained] for each in documents]
+    first, *others = zip(lines_in(export(chats, "megatron_sft", tmp_path / "masked")), CHATS, strict=True)
+    with pytest.raises(ValueError, match="must end with an assistant"):
+        trained_by_nemo_rl(first[0], encode)
+    for messages, documents in others:
+        assert sum(map(len, trained_by_nemo_rl(messages, encode))) > sum(sum(mask) for _, mask in documents)
 
 
 OF_LINES: dict[str, Callable[[list[dict[str, str]]], list[dict[str, str]]]] = {
