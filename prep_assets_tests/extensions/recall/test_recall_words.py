@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -12,7 +16,7 @@ from prep_assets.extensions.recall.record import recalls
 from prep_assets.extensions.recall.rules import parse
 from prep_assets.stores.manifest import MANIFEST
 from prep_assets.stores.published import Place
-from prep_assets.stores.version_folders import RECALLED, RECORD
+from prep_assets.stores.version_folders import RECALLED, RECORD, LocalBackend, Pointers
 from prep_assets_tests.extensions.recall.test_recall import RULE, export, found, put, recall, root, settle, tokens, wrong
 
 __all__ = ["root"]
@@ -163,3 +167,54 @@ def test_the_record_says_what_it_was_made_from(root: Path) -> None:
         (1, RULE, "BOS twice", ""),
         (2, "partition=b", "", ""),
     ]
+
+
+@pytest.mark.parametrize("value", ["1e5", ".5", "0.22.dev1", "5"])
+def test_numbers_and_versions_have_an_order(value: str) -> None:
+    assert parse(f"name<{value}").parts == [("name", "<", value)]
+
+
+def test_what_has_no_order_with_a_value_cannot_be_told(root: Path) -> None:
+    found = {each.store: (each.state, each.why) for each in search(root, planned(root, "engine<1"))[0].found}
+    assert found["pretrain_tokens[a]"] == ("unclear", "its recipe does not say what can be compared")
+    assert found["pretrain_export_bin[a]"][1].endswith(", of which it cannot be told")
+
+
+def test_what_another_process_published_meanwhile_stays_current(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recall(root)
+    lift(root, 1)
+    place, change = Place(root, "pretrain_tokens", "a"), LocalBackend.change
+    moved = list[Mapping[str, str]]()
+
+    def overtaken(backend: LocalBackend, move: Callable[[Pointers], Mapping[str, str]]) -> None:
+        if backend.directory == place.directory:
+            moved.extend(move(pointers) for pointers in (Pointers(current="another"), Pointers(damaged="another"), place.pointers))
+        change(backend, move)
+
+    monkeypatch.setattr(LocalBackend, "change", overtaken)
+    damaged = place.pointers.damaged
+    assert settle(root)["pretrain_tokens[a]"] == "current again"
+    assert moved == [{}, {}, {"current": damaged, "damaged": ""}]
+
+
+@pytest.mark.cli
+def test_a_list_of_rules(root: Path, tmp_path: Path) -> None:
+    """The example, as a nightly job runs it."""
+    script, rules = Path(__file__).parents[3] / "examples" / "recall_list.py", tmp_path / "rules.txt"
+    environment = {**os.environ, "PREP_ASSETS_STORE_DIR": str(root), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+
+    def asked(text: str) -> tuple[int, list[str]]:
+        rules.write_text(text, "utf-8")
+        done = subprocess.run([sys.executable, script, rules], env=environment, capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout.splitlines()
+
+    assert asked("# none\n\nengine=fast  # in no recipe\n") == (0, ["engine=fast: in no recipe", "  nothing was made so"])
+    code, (first, one, other, second, error) = asked(f"{RULE}#BOS twice\nengin=auto # misspelt")
+    assert (code, first, one.partition(" current")[0], "made from" in other) == (
+        1,
+        f"{RULE}: BOS twice",
+        f"  pretrain_tokens[a] {one.split()[1]}",
+        True,
+    )
+    assert (second, error.partition("; ")[0]) == ("engin=auto: misspelt", "  error: no recipe has a name 'engin'")
+    assert recalls(root) == ()
