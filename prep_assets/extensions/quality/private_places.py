@@ -7,7 +7,7 @@ import re
 import string
 import sys
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 
 import numpy as np
@@ -20,8 +20,8 @@ from prep_assets.extensions.quality.units import replaced
 Span = tuple[int, int]
 Places = Iterator[Span]
 """Start and end of each value, or of each place, in a text."""
-_AROUND, _LONGEST_MAIL = 64, 400
-"""Characters around a condition that decide about a value; those of an address."""
+_AROUND: Mapping[Kind, int] = {"email": 400, "phone": 24}
+"""Characters around a condition that decide about a value: the longest address, an extension; 64 for other kinds."""
 SHORTEST_SECRET = 20
 """The fewest characters of a secret in a row."""
 _CHAIN = re.compile(r"[0-9](?:[-x ()\[\]./~+X_\t\u2053\u223c\u30fc]{0,4}[0-9]){4,}")
@@ -178,7 +178,7 @@ def places(text: str, ends: Ints, kinds: Sequence[Kind]) -> dict[int, dict[Kind,
     until = ends.tolist()
     for kind, first, last in sorted(place for place in _conditions(text) if place[0] in kinds):
         number = bisect_left(until, first)
-        low, around = until[number - 1] + 1 if number else 0, _LONGEST_MAIL if kind == "email" else _AROUND
+        low, around = until[number - 1] + 1 if number else 0, _AROUND.get(kind, 64)
         begin, end = max(first - around, low) - low, min(last + around, until[number]) - low
         of = where.setdefault(number, {}).setdefault(kind, [])
         if of and begin <= of[-1][1]:

@@ -128,11 +128,13 @@ def fold(word: str) -> str:
 
 def spaced(text: str) -> str:
     """A text with spaces around each character of a script that has none."""
-    return text if text.isascii() or not _FAR.search(text) else _UNSPACED.sub(lambda found: f" {' '.join(found[0])} ", text)
+    if text.isascii() or not text.encode("utf-8", "replace").translate(None, _NEAR):
+        return text
+    return _UNSPACED.sub(lambda found: f" {' '.join(found[0])} ", text)
 
 
-_UNSPACED, _FAR = re.compile(f"[{UNSPACED}]+"), re.compile("[\u0e00-\u1fff\u3001-\U0010ffff]")
-"""Characters of these scripts; and two ranges that hold them all, which are quicker to look for."""
+_UNSPACED, _NEAR = re.compile(f"[{UNSPACED}]+"), bytes({*range(256)} - {0xE0, 0xE1, *range(0xE3, 256)})
+"""Characters of these scripts; and the bytes of UTF-8 that begin none of them, which are quicker to look for."""
 
 
 def script(text: str) -> int:
