@@ -208,7 +208,7 @@ _ASCII_MAIL = re.compile(
 _WITHOUT_SPACES = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3"
 """Letters of scripts that write an address right beside words."""
 _OTHER_MAIL = re.compile(
-    rf"(?:(?<![^\W_{_WITHOUT_SPACES}])(?<![.+-])[^\W_{_WITHOUT_SPACES}](?:[^\W{_WITHOUT_SPACES}]|[.+-]){{0,63}}|(?<![\w.+-])[\w.+-]{{1,64}}(?<=[{_WITHOUT_SPACES}]))@"
+    rf"(?:(?<![^\W_{_WITHOUT_SPACES}])(?<![.+-])[^\W_{_WITHOUT_SPACES}](?:[^\W{_WITHOUT_SPACES}]|[.+'-]){{0,63}}|(?<![\w.+-])[\w.+-]{{1,64}}(?<=[{_WITHOUT_SPACES}]))@"
     rf"(?:\w[\w-]{{0,62}}\.)+(?:[A-Za-z]{{2,24}}(?![A-Za-z0-9-])|[^\W\d_a-zA-Z{_WITHOUT_SPACES}]{{2,24}}(?![^\W_{_WITHOUT_SPACES}]|-)|[{_WITHOUT_SPACES}]{{2,24}}(?![\w-]))"
 )
 _NOBODY = re.compile(
@@ -245,9 +245,11 @@ def _international_mails(text: str) -> Places:
 
 
 _IP = re.compile(
-    r"(?<![A-Za-z0-9.])(?:\d{1,3}(?:\.\d{1,3}){3}(?!:[0-9A-Fa-f]*:)"
-    r"|(?<![0-9A-Fa-f:]:)[23][0-9A-Fa-f]{3}:(?:[0-9A-Fa-f]{0,4}:){1,6}[0-9A-Fa-f]{1,4}(?!:))(?![A-Za-z0-9]|\.\d)"
+    r"(?<![A-Za-z0-9])(?<![A-Za-z0-9]\.)(?:\d{1,3}(?:\.\d{1,3}){3}(?!:[0-9A-Fa-f]*:)"
+    r"|(?<!::)[23][0-9A-Fa-f]{3}:(?:[0-9A-Fa-f]{0,4}:){1,6}[0-9A-Fa-f]{1,4}(?!:))(?![A-Za-z0-9]|\.\d)"
 )
+_GROUP = re.compile(r"(?<![A-Za-z0-9])[0-9A-Fa-f]{1,4}:$")
+"""A group of an address of IPv6, before another one."""
 _BEFORE_VERSION = re.compile(r"(?:version|build|section|chapter)[ :\"']{0,4}$|[A-Za-z]/$", re.IGNORECASE)
 _DOCUMENTATION = ipaddress.ip_network("3fff::/20")
 """RFC 9637; Python 3.11 does not know it."""
@@ -255,7 +257,8 @@ _DOCUMENTATION = ipaddress.ip_network("3fff::/20")
 
 def _ips(text: str) -> Places:
     for found in _IP.finditer(text):
-        if _BEFORE_VERSION.search(text[max(0, found.start() - 12) : found.start()]):
+        before = text[max(0, found.start() - 12) : found.start()]
+        if _BEFORE_VERSION.search(before) or (":" in found[0] and _GROUP.search(before)):
             continue
         try:
             address = ipaddress.ip_address(found[0])
@@ -363,7 +366,7 @@ _SCANNERS = (
 )
 _OWN_SECRETS = (
     r"(?<![A-Za-z0-9])(?:"
-    r"gh[pousr]_[A-Za-z0-9]{36,255}|github_pat_[A-Za-z0-9_]{60,255}|gl(?:pat|ptt|dt|rt|oas|soat|ft|agent|cbt)-[\w-]{20,}"
+    r"A(?:BIA|CCA|KIA|SIA)[0-9A-Z]{16}|gh[pousr]_[A-Za-z0-9]{36,255}|github_pat_[A-Za-z0-9_]{60,255}|gl(?:pat|ptt|dt|rt|oas|soat|ft|agent|cbt)-[\w-]{20,}"
     r"|(?:sk|pplx|xai|lsv2_[ps]t|tskey-[a-z]+|AGE-SECRET-KEY)[-_](?=[A-Za-z_-]*[0-9])[A-Za-z0-9_-]{32,}"  # OpenAI, Anthropic
     r"|hf_[A-Za-z]{34}|xox[abeprs](?:\.xox[bp])?-(?=[A-Za-z-]*[0-9])[A-Za-z0-9-]{10,}|xapp-[0-9]-[A-Za-z0-9-]{20,}|AIza[\w-]{35}|GOCSPX-[\w-]{28}|[sr]k_live_[A-Za-z0-9]{20,}"
     r"|pypi-[\w-]{50,}|dckr_[op]at_[\w-]{27,}|ya29\.[\w-]{30,}|shp(?:at|ca|pa|ss)_[a-fA-F0-9]{32}|do[opr]_v1_[a-f0-9]{64}|dapi[a-f0-9]{32}|hv[sb]\.[\w-]{24,}"
@@ -421,7 +424,7 @@ INVENTED: Mapping[Kind, str] = {kind: value for kind, _, _, value, _ in _KINDS}
 LIBRARIES: Mapping[Kind, Sequence[str]] = {kind: libraries.split() for kind, *_, libraries in _KINDS}
 """Kind → the libraries that decide."""
 KINDS: tuple[Kind, ...] = get_args(Kind)
-FORMS_VERSION = 10
+FORMS_VERSION = 11
 """Raised when other values are found by the same libraries."""
 
 

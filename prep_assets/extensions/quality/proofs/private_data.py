@@ -227,7 +227,7 @@ def _secrets(text: str) -> Iterator[bool]:
     for line in text.splitlines() if "aws" in text.lower() else ():
         named = "aws" in line.lower() and ("secret" in line.lower() or "key" in line.lower())
         yield named and any(len(word) == 40 and word.lower() != word != word.upper() for word in re.split(r"[^A-Za-z0-9/+]+", line))
-    for word in re.split(r"[^A-Za-z0-9_-]+", text):
+    for word in (part.strip("_") for part in re.split(r"[^A-Za-z0-9_-]+", text)):
         yield any(
             word.startswith(prefix) and len(word) >= fewest and (prefix == "hf_" or any(map(str.isdigit, word)))
             for prefix, fewest in KEYS.items()
