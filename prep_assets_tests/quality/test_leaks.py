@@ -207,6 +207,8 @@ def test_leaks_are_shown_side_by_side(tmp_path: Path, monkeypatch: pytest.Monkey
     drawn = json.loads(run(app, ["leaks", "sft", "-p", "rows", "--sample", "2", "--json"]).output)["leaks"]["sft_leaks[rows]"]
     assert len(drawn) == 2 and {leak["example"] for leak in drawn} < set(PLACES)
     assert run(app, ["leaks", "sft", "--sample", "2"]).output == run(app, ["leaks", "sft", "--sample", "2"]).output
+    asked = run(app, ["leaks", "sft", "--sample", "3", "--ask"], input="y\nn\nstop\n").output
+    assert "bench (eval): 1 of 2 hits are copies, precision 0.50" in asked
     text = run(app, ["leaks", "sft"]).output
     assert "rows.jsonl:4" in text
     assert "bench.jsonl:5" in text

@@ -570,7 +570,10 @@ def test_pages_of_fineweb(text: str, reason: str) -> None:
         ("IP:8.8.8.8, host:8.8.4.4:80, ::ffff:8.8.8.8", "IP:<IP_ADDRESS>, host:<IP_ADDRESS>:80, ::ffff:<IP_ADDRESS>"),
         # dashes between words, ellipses, words before a colon, emphasis
         ("write to anna.b@mail.ru—thanks, or—zoe@mail.ru—to me", "write to <EMAIL_ADDRESS>—thanks, or—<EMAIL_ADDRESS>—to me"),
-        ("[IPv6:2606:4700:4700::1111] ...8.8.8.8... and f:2606:4700:4700::1111", "[IPv6:<IP_ADDRESS>] ...<IP_ADDRESS>... and f:2606:4700:4700::1111"),
+        (
+            "[IPv6:2606:4700:4700::1111] ...8.8.8.8... and f:2606:4700:4700::1111",
+            "[IPv6:<IP_ADDRESS>] ...<IP_ADDRESS>... and f:2606:4700:4700::1111",
+        ),
         (f"o'neil@münchen.de, _{'AKIA' + 'Q7' * 8}_", "<EMAIL_ADDRESS>, _<SECRET>_"),
         ('{"version": "8.1.2.3"}, build: 8.1.2.3, Chrome/8.1.2.3', '{"version": "8.1.2.3"}, build: 8.1.2.3, Chrome/8.1.2.3'),
         # what belongs to nobody

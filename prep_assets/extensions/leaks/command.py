@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.prompt import Prompt
 from rich.text import Text
 
 from prep_assets.cli import terminal
@@ -25,6 +27,7 @@ def leaks(
     partition: terminal.Partition = None,
     count: Annotated[int, typer.Option("-n", min=0, help="How many leaks of each domain to show with their texts.")] = 3,
     sample: Annotated[int, typer.Option("--sample", min=0, help="Draw this many of each domain at random, for review.")] = 0,
+    ask: Annotated[bool, typer.Option("--ask", help="Ask of each whether it is a copy, and say how many are.")] = False,
 ) -> Answer:
     workspace = Workspace.open()
     workspace.family(Eval)
@@ -55,6 +58,7 @@ def leaks(
         console.print(terminal.table("store", "held out", "leaks", "examples", rows=rows, numbers=("leaks", "examples")))
         for short in filter(None, dict.fromkeys(uncovered(store.manifest.counts) for _, store in stores)):
             console.print(short, style="yellow")
+        said = Counter[tuple[str, str]]()
         for label, leak in ((label, leak) for label, found in shown.items() for leak in found):
             console.print(Text.assemble((f"{label} {leak.example}", "bold"), f" {leak.detail}"))
             sides = [
@@ -62,6 +66,13 @@ def leaks(
                 for text in (leak.training, leak.held_out)
             ]
             console.print(terminal.table(leak.example, f"{leak.held} {leak.record}", rows=[sides]))
+            if ask:
+                said[leak.held, answer := Prompt.ask("a copy?", choices=["y", "n", "stop"], console=console)] += 1
+                if answer == "stop":
+                    break
+        for held in sorted({held for held, answer in said if answer != "stop"}):
+            asked = said[held, "y"] + said[held, "n"]
+            console.print(f"{held}: {said[held, 'y']:,} of {asked:,} hits are copies, precision {said[held, 'y'] / asked:.2f}")
         for name in missing:
             console.print(f"not built: {name}", style="dim")
 

@@ -26,15 +26,10 @@ def language(*, keep: list[str], at_least: Annotated[float, Field(ge=0, le=1)] =
         at_least: lowest probability that the library must give to its choice.
         among: codes of the languages that it may choose from, which makes short texts surer; null: all that it knows.
     """
-    if among is not None and (missing := sorted({*keep} - {*among})):
-        raise ConfigError(
-            f"quality step 'language': keep has {', '.join(missing)}, which `among` leaves out, so none would be kept. Add it there"
-        )
     guesser = identifier(None if among is None else tuple(among))
     if unknown := sorted({*keep} - {*guesser.labels}):
-        raise ConfigError(
-            f"quality step 'language': keep has {', '.join(unknown)}, which py3langid does not know: {', '.join(guesser.labels)}"
-        )
+        why = "py3langid does not know" if among is None else "`among` leaves out, so none would be kept. It has"
+        raise ConfigError(f"quality step 'language': keep has {', '.join(unknown)}, which {why}: {', '.join(guesser.labels)}")
 
     def judge(examples: Examples) -> Judged:
         guesses = guesser.classify([text[:LONGEST] for text in examples.said])

@@ -13,6 +13,7 @@ what it needs in `judge`, and says in `finish` what it found.
 from __future__ import annotations
 
 import inspect
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, cached_property, lru_cache
@@ -222,9 +223,9 @@ class Registered(Struct, frozen=True):
 
     Attributes:
         source: where its rule and its numbers come from.
+        corrupted: an example that it must find wrong, and the reason; its `selftest`.
         takes: the kinds of examples that it can judge.
         libraries: packages whose versions decide its verdicts.
-        corrupted: an example that it must find wrong, and the reason; its `selftest`.
         clusters: whether it notes `CLUSTER` at the end, so that no cluster stands on both sides of a split.
         version: raised when its verdicts change.
     """
@@ -232,9 +233,9 @@ class Registered(Struct, frozen=True):
     name: str
     factory: Callable[..., Step]
     source: str
-    takes: tuple[type, ...]
-    libraries: tuple[str, ...]
     corrupted: tuple[Sequence[Example], str]
+    takes: tuple[type, ...] = (Sample, Pair, Prompt, Group, Contrast)
+    libraries: tuple[str, ...] = ()
     clusters: bool = False
     version: int = 1
 
@@ -247,21 +248,12 @@ class Registered(Struct, frozen=True):
 _STEPS: dict[str, Registered] = {}
 
 
-def quality_step(
-    name: str,
-    *,
-    source: str,
-    corrupted: tuple[Sequence[Example], str],
-    takes: tuple[type, ...] = (Sample, Pair, Prompt, Group, Contrast),
-    libraries: tuple[str, ...] = (),
-    clusters: bool = False,
-    version: int = 1,
-) -> Callable[[Factory], Factory]:
-    """Register a step factory under `name`. The other arguments are those of `Registered`."""
+def quality_step(name: str, **about: Any) -> Callable[[Factory], Factory]:
+    """Register a step factory under `name`. The other arguments are those of `Registered`: `source` and `corrupted`, and those with a default."""
 
     def register(factory: Factory) -> Factory:
         plugins.claim("quality step", [name], factory)
-        _STEPS[name] = Registered(name, factory, source, takes, libraries, corrupted, clusters, version)
+        _STEPS[name] = Registered(name, factory, **about)
         return factory
 
     return register
@@ -373,20 +365,15 @@ def _own_step(path: str, options: Mapping[str, Any]) -> Step:
             return call_apart(_judged_by, path, options, examples)
         except Ended as ended:
             how, ids = str(ended), examples.ids
-        low, high = 0, len(ids)
-        while high - low > 1:  # look for the record
-            halves = ((low, middle := (low + high) // 2), (middle, high))
-            if (half := next((half for half in halves if _ends(path, options, examples, *half)), None)) is None:
-                break
-            low, high = half
-        where = ids[low] if high - low == 1 else f"a block from {ids[low]} to {ids[high - 1]}"
+        at = bisect_left(range(len(ids)), True, key=lambda last: _ends(path, options, examples, last + 1))  # the record
+        where = ids[at] if at < len(ids) else f"a block from {ids[0]} to {ids[-1]}"
         raise PrepAssetsError(f"quality step {path!r}: its process {how} on {where}. {remedy}")
 
     return by_block(judge)
 
 
-def _ends(path: str, options: Mapping[str, Any], examples: Examples, low: int, high: int) -> bool:
-    part = Examples(examples.ids[low:high], examples.examples[low:high], examples.solutions[low:high])
+def _ends(path: str, options: Mapping[str, Any], examples: Examples, count: int) -> bool:
+    part = Examples(examples.ids[:count], examples.examples[:count], examples.solutions[:count])
     try:
         call_apart(_judged_by, path, options, part)
     except Ended:
