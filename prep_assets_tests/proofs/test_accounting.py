@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -9,9 +10,9 @@ import numpy as np
 import pytest
 
 from prep_assets.data.quarantine import Refusal
-from prep_assets.proofs.accounting import Fields, Ledger, Refusals, Stored, account, places
+from prep_assets.proofs.accounting import Fields, Ledger, Refusals, Stored, account, payload_print, places
 from prep_assets.proofs.selection import Again, Selected
-from prep_assets.proofs.verdict import Verdict
+from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets_tests.peak import peak
 
 COUNTS: dict[str, Any] = {"read": 5000, "kept": 4998, "refused": {"schema/x": 2}}
@@ -30,6 +31,31 @@ def verdict(counts: dict[str, Any] = COUNTS, stored: int = 4998, available: int 
 def test_books_that_balance(available: int | None) -> None:
     assert verdict(available=available) == Verdict(True, "5,000 read = 4,998 kept + 2 refused", NUMBERS)
     assert account({"read": 0, "kept": 0}, [], stored=0, available=0).passed
+
+
+@pytest.mark.parametrize(
+    ("counts", "more", "says"),
+    [
+        ({"refused": {"schema/x": 1}}, {}, "the quarantine file lists {'schema/x': 2}, the manifest says {'schema/x': 1}"),
+        ({"kept": 4999}, {}, "4,998 records are stored, the manifest says 4,999"),
+        ({"read": 5001}, {"available": None}, "5,001 read, but 4,998 kept + 2 refused = 5,000"),
+        ({}, {"available": 1000}, "5,000 read, the stage before offers 1,000"),
+        ({"held_out": 2000}, {"recounted": {"held_out": 1000}}, "held_out: 1,000 in the store, the manifest says 2,000"),
+        ({"taken": -1000}, {"uncounted": ["taken", "left"]}, "taken is -1,000"),
+        ({"taken": 0, "b": 1, "a": 2}, {"uncounted": ["taken"]}, "the manifest counts what nothing counts again: a, b"),
+        ({}, {"metrics": ({"x": 0.25}, {"x": 0.25 + 1e-8})}, "x is 0.25000001, the manifest says 0.25"),
+        ({}, {"metrics": ({}, {"x": 1000})}, "x is 1,000, and the manifest does not say it"),
+        ({}, {"metrics": ({"z": 1, "x": 1, "y": 2}, {"x": 1})}, "the manifest has metrics that nothing gives: y, z"),
+    ],
+)
+def test_books_that_do_not_balance(counts: dict[str, Any], more: dict[str, Any], says: str) -> None:
+    found = verdict(COUNTS | counts, **more)
+    assert found == Verdict(False, says, NUMBERS | {"read": counts.get("read", 5000)}, Worst("manifest", says))
+
+
+def test_a_sentence_is_no_reason() -> None:
+    found = account({"read": 1, "kept": 0, "refused": {"schema/no text": 1}}, [refusal("no text")], stored=0, available=2)
+    assert found.summary == "'schema/no text' is no name of a reason; 1 read, the stage before offers 2"
 
 
 def test_fields_that_are_passed_over_are_counted() -> None:
@@ -197,6 +223,83 @@ def test_the_content_decides_the_side_where_nothing_else_does() -> None:
     assert gone_through(rows, stored(*((0, row, False, -1) for row in range(20)))).passed, "nothing is held out"
     assert gone_through(rows, stored(*((0, row, True, -1) for row in range(20))), fraction=fraction, files=(True, False)).passed
     assert gone_through(rows, stored(*((0, row, False, 0) for row in range(20))), fraction=fraction).passed, "the text itself says so"
+
+
+def payload_of(row: int, **more: int) -> int:
+    text = json.dumps({"row": row, **more})
+    return payload_print(text, len(text))
+
+
+LINE = ("b.jsonl:1", "schema/x")
+WRONG_LEDGERS: list[tuple[dict[str, Any], str]] = [
+    ({"held": stored((0, 0, False, 0), (0, 3, True, 1))}, "a.jsonl:2 is neither stored nor refused"),
+    (
+        {"held": stored((0, 0, False, 0), (0, 1, False, 0), (0, 3, True, 1), (1, 0, False, 0)), "refused": []},
+        "b.jsonl:1 is stored, though it equals an earlier row in every field",
+    ),
+    (
+        {"held": stored((0, 0, False, 0), (0, 1, False, 1), (0, 3, True, 1))},
+        "a.jsonl:2 is stored to train on, and belongs to what is held out",
+    ),
+    (
+        {"held": stored((0, 0, False, 0), (0, 1, False, 0), (0, 3, True, 0))},
+        "a.jsonl:4 is stored held out, and belongs to what is to train on",
+    ),
+    ({"refused": [LINE]}, "b.jsonl:1 is refused for schema/x, but by a second reading it equals an earlier row in every field"),
+    ({"fate": "good", "refused": [LINE]}, "b.jsonl:1 is refused for schema/x; looked at alone, nothing is wrong with it"),
+    (
+        {"fate": "good", "refused": [LINE], "again": always("schema/y: so")},
+        "b.jsonl:1 is refused for schema/x; looked at alone, it is refused for schema/y",
+    ),
+    (
+        {"fate": "good", "refused": [(*LINE, 0, payload_print("so"))], "again": always(f"schema/x: {'so' * 200}")},
+        f"b.jsonl:1 is in quarantine with another detail than {'so' * 100!r}",
+    ),
+    (
+        {"fate": "good", "refused": [(*LINE, payload_of(0, more=1), 0)], "again": always("schema/x")},
+        "b.jsonl:1 is in quarantine with a payload that is not its row",
+    ),
+    (
+        {"fate": "good", "refused": [LINE], "again": always("schema/x"), "proves": lambda why, row: f"{why} of {row}"},
+        "b.jsonl:1 is refused for schema/x, but it is right: schema/x of {'row': 0}",
+    ),
+    ({"takes": lambda row: "it is odd" if row["row"] == 1 else ""}, "a.jsonl:2 is taken by its schema, but it is odd"),
+    ({"held": stored((0, 3, True, 1), (0, 1, False, 0), (0, 0, False, 0), (0, 1, False, 0))}, "a.jsonl:2 is stored twice"),
+    (
+        {"held": stored((0, 0, False, 0), (0, 1, False, 0), (0, 3, True, 1), *((1, row, False, 0) for row in range(1, 1002)))},
+        "the store holds 1,001 records that its sources do not offer, or that are beyond a limit",
+    ),
+    (
+        {"refused": [*REFUSED, *((f"c.jsonl:{row}", "schema/x") for row in range(1, 1002))]},
+        "c.jsonl:1 is refused (and 1,000 more are), though it is stored, or no row that is read",
+    ),
+    ({"rows": [*LEDGER_ROWS, block(2, [4])]}, "file 3:5 is neither stored nor refused"),
+]
+"""What is otherwise than in books that balance, and the one fault."""
+
+
+@pytest.mark.parametrize(("otherwise", "says"), WRONG_LEDGERS)
+def test_a_row_that_is_not_where_it_belongs(otherwise: dict[str, Any], says: str) -> None:
+    given = {"rows": [LEDGER_ROWS[0], block(1, [0], [otherwise.get("fate", "duplicate")])], "held": HELD, "refused": REFUSED} | otherwise
+    rows, held, refused, again = (given.pop(name, NOTHING) for name in ("rows", "held", "refused", "again"))
+    given.pop("fate", "")
+    ledger = Ledger(Refusals(refused, NAMES), held, (False, False, False), content, again, **given)
+    for some in rows:
+        ledger.add(some)
+    verdict = ledger.verdict()
+    assert (verdict.passed, verdict.numbers["faults"], verdict.summary) == (False, 1, f"1 faults; first {says}")
+    assert verdict.worst is not None and f"{verdict.worst.where} {verdict.worst.note}" == says
+
+
+def test_a_line_that_says_what_its_row_and_its_reason_are() -> None:
+    """Both begin the text, and its length counts: a payload is shown as far as 2,000 characters."""
+    row = {"row": 0, "text": "é" * 3000}
+    whole = json.dumps(row, ensure_ascii=False)
+    for shown, length, right in ((whole[:2000], len(whole), True), (whole[:1999], len(whole), False), (whole[:2000], 2000, False)):
+        lines = [("a.jsonl:1", "schema/x", payload_print(shown, length), payload_print("why"))]
+        assert Refusals(lines, NAMES).shows(0, row) is right
+        assert Refusals(lines, NAMES).says(0, "why") and not Refusals(lines, NAMES).says(0, "other")
+    assert Refusals([("a.jsonl:1", "records/filtered_by_where", payload_print(""), 0)], NAMES).shows(0, row)
 
 
 def test_names_with_colons() -> None:
