@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import date
 from typing import Any
 
 import jsonschema_rs
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prep_assets.errors import PrepAssetsError, Refused
-from prep_assets.proofs.formats import defined, definition_of, files, format_of, without
+from prep_assets.proofs.formats import defined, definition_of, files, format_of, resolved, without
 from prep_assets.proofs.rejected_rows import beyond, kept_fault, ruling
+from prep_assets.proofs.row_rules import no_json
 from prep_assets.schemas.reader import Account, Reader, apply
 from prep_assets.schemas.registry import convert_with, schemas
 from prep_assets_tests.cells import cells
@@ -64,6 +68,19 @@ def test_every_reason_has_a_rule_or_none() -> None:
 def test_rows_that_a_schema_takes_are_accepted(number: int) -> None:
     name, row, options = ROWS[number]
     assert fault(name, options, row) == ""
+    definition = format_of(name, options)
+    assert definition is not None
+    read = judged(name, options, row)[1]
+    accepted = definition.of(read)
+    assert isinstance(accepted, tuple)
+    # and for no reason may such a row be rejected
+    listed = {**beyond(accepted[0].reasons), "so": None}
+    reason, rule = [*listed.items()][number % len(listed)]
+    says, found = f"the definition of {accepted[0].name!r} accepts it, and ", ruling(definition, read, reason)
+    if reason == "so" and not definition_of(accepted[0].reasons).get("x-open"):
+        assert found == f"{says}no rule beyond it rejects a row for 'so'"
+    else:
+        assert found is None or (rule is not None and found == f"{says}a second reading finds no {reason!r}") or rule is no_json
 
 
 @cells(("name", "number"), [(name, number) for name, (_, cases) in REFUSED.items() for number in range(len(cases))])
@@ -72,9 +89,34 @@ def test_rows_that_a_schema_refuses_are_not_or_the_reason_is_listed(name: str, n
     changed, reason, *options = cases[number]
     definition = format_of(name, options[0] if options else {})
     assert definition is not None
-    found = ruling(definition, {**row, **changed}, reason)
+    found, kept = ruling(definition, {**row, **changed}, reason), kept_fault(definition, {**row, **changed})
     listed = {**({reason: None} if definition_of(definition.name).get("x-open") else {}), **beyond(definition.name)}
     assert found == "" or (found is None and (listed[reason] is None or reason in ("empty_answer", "role_order", "wrong_type")))
+    # a schema that takes the row is told so
+    if found == "" and reason not in ("order_contradicted", "mixed_conversations"):  # which neutral fields say of any format
+        assert kept == f"the definition of {definition.name!r} does not accept it" or re.fullmatch("a second reading finds '[a-z_]+'", kept)
+
+
+@pytest.mark.parametrize(
+    ("row", "found"),
+    [
+        *(({"a": value}, True) for value in (float("nan"), b"", date(2026, 1, 1))),
+        *((row, None) for row in ({"a": 2.0}, {"a": [{"b": 1}, {"b": -0.0}]}, {"weight": {"a": 1.0}}, {"score": [(3.0, {"at": 3.0})]})),
+        *((row, False) for row in ({"a": 2.5, "b": 2}, {"loss_weight": 2.0}, {"a": {"score": 1.0}}, {"scores": [1.0, [2.0]]}, {})),
+    ],
+)
+def test_what_has_no_place_in_json(row: Row, found: bool | None) -> None:
+    """A whole number that is a fraction to JSON may be an id, unless its field measures."""
+    definition = format_of("text", {})
+    assert definition is not None and no_json(row, definition) is found
+
+
+def test_a_definition_by_another_may_have_columns_and_reasons_of_its_own() -> None:
+    names = [name for name in defined() if {"x-schema", "x-columns"} <= definition_of(name).keys()]
+    for name in names:
+        found = resolved(name, {})
+        assert found is not None and (found[0], found[2]) == (definition_of(name)["x-schema"], name)
+    assert names
 
 
 # Random alterations.

@@ -10,7 +10,7 @@ import pytest
 from prep_assets.proofs import mask as module
 from prep_assets.proofs.derive import Derived, Expected
 from prep_assets.proofs.mask import Conversation, MaskProof, prove_identity, prove_masks, straddled
-from prep_assets.proofs.verdict import Verdict
+from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.text.vocabulary import Vocabulary
 from prep_assets_tests.proofs.words import record, vocabulary
 from prep_assets_tests.tokenization.loaded import CONFIGS, load
@@ -51,6 +51,60 @@ def test_right_masks() -> None:
 def test_the_worst_row_has_both_derivations_and_the_token_at_which_they_part(given: Conversation, at: int, derivations: Any) -> None:
     worst = prove_masks([RIGHT, given], WORDS).worst
     assert worst is not None and (worst.at, worst.derivations) == (at, derivations)
+
+
+LONG = "Hi there" * 10
+HELD = Expected("Hi there", -1.0)
+WRONG: list[tuple[Conversation, str]] = [
+    (row({}), "0 trained stretches, the source has 1 trained texts; trained: []"),
+    (row({3: 1, 4: 1, 10: 1}), "2 trained stretches, the source has 1 trained texts; trained: ['Hi there', 'Hel']"),
+    (
+        row(range(10), (ANSWER,) * 2, ["Hi", " there"] * 10),
+        f"1 trained stretches, the source has 2 trained texts; trained: [{(LONG * 2)[:40]!r}]",
+    ),
+    (
+        row(range(20), (ANSWER,) * 2, ["Hi", " there"] * 10),
+        f"1 trained stretches, the source has 2 trained texts; trained: [{(LONG * 2)[:60]!r}]",
+    ),
+    (
+        row({3: -1, 10: 1}),
+        "2 trained or unattended stretches, the source has 1 trained or unattended texts; trained or unattended: ['Hi', 'Hel']",
+    ),
+    (row({}, (HELD,)), "0 trained or unattended stretches, the source has 1 trained or unattended texts; trained or unattended: []"),
+    (row(dict.fromkeys(range(10, 14), 0.5)), "loss weight 0.5 on 'Hello.<e>', to which the source gives 1"),
+    (row(dict.fromkeys(range(10, 14), -1.0)), "no attention on 'Hello.<e>', to which the source gives 1"),
+    (row(dict.fromkeys(range(10, 14), -1.5)), "loss weight 0.5 and no attention on 'Hello.<e>', to which the source gives 1"),
+    (row({3: 1, 4: 1}, (HELD,)), "loss weight 1 on 'Hi there', to which the source gives no attention"),
+    (row(range(1), (Expected(LONG, 0.25),)), f"loss weight 1 on {LONG[:40]!r}, to which the source gives 0.25"),
+    (row(range(10, 13)), "the trained text ends 'Hello.', without '<e>', which ends the turn"),
+    (
+        row(range(20), (Expected(LONG, 1.0, "<e>"),), ["Hi", " there"] * 10),
+        f"the trained text ends {(LONG)[-40:]!r}, without '<e>', which ends the turn",
+    ),
+    (row(range(11, 14)), "trained …'lo.<e>'…, the source says …'Hello.<e>'… (character 0)"),
+    (row({3: -1}, (HELD,)), "unattended …'Hi'…, the source says …'Hi there'… (character 2)"),
+    (
+        row(range(20), (Expected(f"{LONG[:30]}!"),), ["Hi", " there"] * 10),
+        f"trained …{(LONG * 2)[10:70]!r}…, the source says …{f'{LONG[10:30]}!'!r}… (character 30)",
+    ),
+    (row(range(9, 14)), "the template's white space before 'Hello.<e>' is trained"),
+    (row(range(10, 15)), "the template's white space after 'Hello.<e>' is trained"),
+    (row({2: -1, 3: -1, 4: -1}, (HELD,)), "the template's white space before 'Hi there' is unattended"),
+]
+"""Wrong rows, and what is said of them."""
+
+
+@pytest.mark.parametrize(("given", "says"), WRONG)
+def test_a_wrong_mask(given: Conversation, says: str) -> None:
+    verdict = prove_masks([RIGHT, given, given], WORDS)
+    assert (verdict.passed, verdict.summary) == (False, f"2 of 3 rows train the wrong tokens; first a:0: {says}")
+    assert verdict.numbers["rows_failed"] == 2 and verdict.worst is not None
+    assert (verdict.worst.note, verdict.worst.ids, verdict.worst.weights) == (says, tuple(given.ids.tolist()), tuple(given.mask.tolist()))
+
+
+def test_a_mask_of_another_length() -> None:
+    short = record("a:0", RIGHT.ids, RIGHT.mask[:-1], (ANSWER,))
+    assert prove_masks([short], WORDS).summary == "1 of 1 rows train the wrong tokens; first a:0: 15 tokens, 14 mask values"
 
 
 def test_white_space_of_the_text_itself_is_trained() -> None:
@@ -246,6 +300,28 @@ def test_rows_that_are_the_reference_s(shipped: Vocabulary) -> None:
     rows = [record("a:0", np.array(right(shipped)), text=TEXT, controls=CONTROLS, typed=typed) for typed in (0, 3)]
     assert prove_identity(rows, shipped) == Verdict(True, "2 rows have the reference tokenizer's ids of their render", numbers)
     assert prove_identity(rows * 600, shipped).summary.startswith("1,200 rows have")
+
+
+@pytest.mark.parametrize(
+    ("stored", "place"),
+    [
+        *((lambda whole, at=at: [*whole[:at], whole[at] + 1, *whole[at + 1 :]], at) for at in (0, 3, 12, 19)),
+        (lambda whole: whole[:16], 16),
+        (lambda whole: [*whole, 5, 6], 20),
+    ],
+)
+def test_ids_that_differ(shipped: Vocabulary, stored: Any, place: int) -> None:
+    """At one place, or from the end of the shorter on: with five tokens on either side."""
+    text = "Ten red apples and ten green pears are in one basket on this long table."
+    whole = plain(shipped, text)
+    stored = stored(whole)
+    wanted, written = (shipped.decode(ids[max(0, place - 5) : place + 5]) for ids in (whole, stored))
+    says = f"{len(stored)} ids, the reference tokenizer gives {len(whole)}; from token {place} on they differ: …{written!r}…, the render has …{wanted!r}…"
+    right = record("a:0", np.array(whole), text=text)
+    rows = [right, record("a:1", np.array(stored), text=text, typed=1), right]
+    worst = Worst("a:1", says, tuple(stored), at=min(place, len(stored) - 1), derivations=((written, wanted),))
+    numbers = {"rows_tokenized_again": 2, "control_tokens_in_content": 1}
+    assert prove_identity(rows, shipped) == Verdict(False, f"a:1: {says}", numbers, worst)
 
 
 # -- Of a wrong mask, the first token that is wrong: words whose characters are counted by hand -------------------------------------------
