@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from xxhash import xxh3_64_intdigest
 
+from prep_assets.proofs.rebuilt import around, parting
 from prep_assets.proofs.reference_ids import IdsAgain
 from prep_assets.proofs.verdict import Numbers, Rule, Verdict, Worst, fails, holds
 from prep_assets.proofs.words import ByteTable
@@ -259,9 +260,8 @@ def _decode(texts: Sequence[Text], vocabulary: Vocabulary) -> tuple[Text, str] |
         if vocabulary.prefix_space != "never" and decoded.startswith(" ") and not expected.startswith(" "):
             decoded = decoded[1:]
         if decoded != expected:
-            at = next((i for i, (a, b) in enumerate(zip(decoded, expected, strict=False)) if a != b), min(len(decoded), len(expected)))
-            low = max(0, at - 20)
-            return text, f"decodes to …{decoded[low : at + 40]!r}…, the text is …{expected[low : at + 40]!r}… (character {at:,})"
+            at = parting(decoded, expected)
+            return text, f"decodes to {around(decoded, at)}, the text is {around(expected, at)} (character {at:,})"
     return None
 
 

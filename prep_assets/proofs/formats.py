@@ -72,7 +72,7 @@ class Format(Struct, frozen=True):
     def of(self, row: Row) -> tuple[Format, Row] | bool | None:
         """Return the definition that accepts a row, and the row as it reads it; false if none does, `None` where it cannot be judged."""
         found = self._of(row)
-        return self._of(again) if found is False and (again := plain(row)) is not row else found
+        return self._of(plain(row)) if found is False else found
 
     def _of(self, row: Row) -> tuple[Format, Row] | bool | None:
         unsure = False
@@ -304,23 +304,21 @@ _SPEAKERS = ("role", "from")
 
 
 def plain(value: Any) -> Any:
-    """Return a value as a schema reads it: messages in columns as a list of them, text of a binary column as text. Itself, where nothing is to be done."""
+    """Return a value as a schema reads it: messages in columns as a list of them, text of a binary column as text."""
     if isinstance(value, bytes):
         try:
             return value.decode()
         except UnicodeDecodeError:
             return value
     if isinstance(value, list):
-        elements = [plain(each) for each in value]
-        return elements if any(one is not other for one, other in zip(elements, value, strict=True)) else value
+        return [*map(plain, value)]
     if not isinstance(value, dict):
         return value
     columns = [each for each in value.values() if isinstance(each, list)]
     if len(columns) == len(value) and len({*map(len, columns)}) == 1 and any(name in value for name in _SPEAKERS):
         rows = zip(*columns, strict=True)
         return [{key: plain(inner) for key, inner in zip(value, row, strict=True) if inner is not None} for row in rows]
-    inner = {key: each if key == "bytes" else plain(each) for key, each in value.items()}
-    return inner if any(inner[key] is not value[key] for key in value) else value
+    return {key: each if key == "bytes" else plain(each) for key, each in value.items()}
 
 
 def _lifted(row: Row, paths: Sequence[str]) -> Row:

@@ -16,7 +16,7 @@ from msgspec import Struct, field
 from prep_assets.array_types import Ints
 from prep_assets.errors import CheckFailed
 from prep_assets.proofs.derive import Derived, Expected, Prompt
-from prep_assets.proofs.rebuilt import Range
+from prep_assets.proofs.rebuilt import Range, around, parting
 from prep_assets.proofs.reference_ids import ReferenceIds, reference_ids, whole_ids
 from prep_assets.proofs.verdict import Numbers, Verdict, Worst, holds, some_fail
 from prep_assets.proofs.words import ByteTable
@@ -53,7 +53,7 @@ def _in_run(ids: npt.NDArray[np.integer], run: Run, decoded: str, wanted: str, v
     start, end = run
     if decoded in wanted:  # the run is too short, at its beginning or at its end
         return start - 1 if not wanted.startswith(decoded) else min(end, len(ids) - 1)
-    same = next((at for at, (a, b) in enumerate(zip(decoded, wanted, strict=False)) if a != b), min(len(decoded), len(wanted)))
+    same = parting(decoded, wanted)
     ends = [len(vocabulary.decode(ids[start : at + 1].tolist())) for at in range(start, end)]
     return start + bisect_left(ends, same + 1)
 
@@ -301,9 +301,8 @@ def _weight_fault(mask: npt.NDArray[np.generic], weights: npt.NDArray[np.float32
 
 
 def _difference(decoded: str, expected: str) -> str:
-    at = next((i for i, (a, b) in enumerate(zip(decoded, expected, strict=False)) if a != b), min(len(decoded), len(expected)))
-    low = max(0, at - 20)
-    return f"…{decoded[low : at + 40]!r}…, the source says …{expected[low : at + 40]!r}… (character {at})"
+    at = parting(decoded, expected)
+    return f"{around(decoded, at)}, the source says {around(expected, at)} (character {at})"
 
 
 # Tokenization identity of conversations: the tokens of every row are the reference tokenizer's for a fresh render of its source.

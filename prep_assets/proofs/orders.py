@@ -196,7 +196,7 @@ def expected_places(lengths: Ints, packing: Mapping[str, Any]) -> Places:
     by_row = argsort(row)
     member, start, length, row = (take(column, by_row) for column in (member, start, length, row))
     ends = cumulative_sums(length)
-    of_row = np.bincount(row, length).astype(np.int64) if len(row) else START
+    of_row = np.bincount(row, length).astype(np.int64)
     begins = np.cumsum(of_row) - of_row
     return Places(member, start, length, row, fill_column(len(row), lambda part: ends[part] - length[part] - begins[row[part]]))
 
@@ -211,7 +211,7 @@ def multiple_of(packing: Mapping[str, Any]) -> int:
     splits = [
         int(align["multiple_of"]),
         2 * ranks if ranks > 1 else 1,
-        ranks * layer_ranks if align["sequence_parallel"] and layer_ranks > 1 else 1,
+        ranks * layer_ranks if align["sequence_parallel"] else 1,
     ]
     most = max(splits)
     return next(places for places in count(most, most) if not any(places % split for split in splits))

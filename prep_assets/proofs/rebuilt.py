@@ -28,7 +28,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -94,16 +94,11 @@ def slotted(
         return put(Slot(number, kind, text, tuple(parts)))
 
     def parts(number: int, regions: Sequence[tuple[int, Region]]) -> Iterator[dict[str, Any]]:
-        run: list[tuple[int, Region]] = []
-        for at, region in [*regions, (-1, None)]:
-            is_file = region is not None and region.kind in MEDIA and form.image_parts
-            if run and (is_file or region is None):
-                yield {"type": "text", "text": joined(number, TEXT, run)}
-                run = []
-            if is_file and region is not None:
-                yield {"type": region.kind}
-            elif region is not None:
-                run.append((at, region))
+        for is_file, run in groupby(regions, lambda each: form.image_parts and each[1].kind in MEDIA):
+            if is_file:
+                yield from ({"type": region.kind} for _, region in run)
+            else:
+                yield {"type": "text", "text": joined(number, TEXT, [*run])}
 
     def call(number: int, at: int, region: Region) -> dict[str, Any]:
         def fill(value: Any) -> Any:
@@ -402,7 +397,7 @@ class Shape(Struct, frozen=True, dict=True):
         if start is None and prompt:
             # another answer's header, of which only what opens its reasoning differs
             begun = next((at for length in range(len(prompt), 0, -1) if (at := gap.rfind(prompt[:length])) >= 0), len(gap))
-            header = begun + self._header(gap[begun:], _shared(gap[begun:], prompt))
+            header = begun + self._header(gap[begun:], parting(gap[begun:], prompt))
             start = header if header > begun else None
         if start is None and any(self.slots[self.places[place].slot].kind != TEXT for place in block.places):
             raise CheckFailed(f"nothing in the render says where turn {block.turn} begins, so nothing is proven")
@@ -412,7 +407,7 @@ class Shape(Struct, frozen=True, dict=True):
 
     def _following(self, gap: str, given: str, name: str | None) -> int:
         """Return how much of the text before an answer is what the model is given."""
-        shared = _shared(gap, given)
+        shared = parting(gap, given)
         if name and shared < len(given):  # a header with the speaker's name is none of the answer
             named = re.match(f".*?{re.escape(name)}.*?{re.escape(given[shared:])}", gap[shared:], re.DOTALL)
             if named:
@@ -564,7 +559,7 @@ class Rebuilder:
 
     def alike(self, left: str, right: str) -> int:
         """Return how much of two texts is alike, in whole control tokens."""
-        shared = _shared(left, right)
+        shared = parting(left, right)
         for text in (left, right):
             shared = next((start for start, end in self.tokens(text) if start < shared < end), shared)
         return shared
@@ -659,19 +654,24 @@ def _place_texts(name: str, slots: Sequence[Slot], text: str, shape: Shape) -> t
     return tuple(places)
 
 
-def _shared(left: str, right: str) -> int:
-    """Return the length of the common prefix of two texts."""
+def parting(left: str, right: str) -> int:
+    """Return where two texts part: the length of their common prefix."""
     return next((at for at, (one, other) in enumerate(zip(left, right, strict=False)) if one != other), min(len(left), len(right)))
 
 
 def first_difference(text: str, other: str) -> str:
     """Return how two renders of a conversation differ."""
-    at = _shared(text, other)
-    return f"two renders of it differ: …{text[max(0, at - 20) : at + 40]!r}…, …{other[max(0, at - 20) : at + 40]!r}…"
+    at = parting(text, other)
+    return f"two renders of it differ: {around(text, at)}, {around(other, at)}"
+
+
+def around(text: str, at: int) -> str:
+    """Return what stands around a place of a text, for an error."""
+    return f"…{text[max(0, at - 20) : at + 40]!r}…"
 
 
 def _content_dependent(name: str, text: str, at: int, expected: str) -> CheckFailed:
     return CheckFailed(
-        f"template {name} writes …{text[max(0, at - 20) : at + 40]!r}… where another text in its place gives {expected[:60]!r}, "
+        f"template {name} writes {around(text, at)} where another text in its place gives {expected[:60]!r}, "
         "so it depends on the content and nothing is proven"
     )

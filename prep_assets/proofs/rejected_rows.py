@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from prep_assets.proofs.formats import Format, definition_of, rule_named
-from prep_assets.proofs.row_rules import JudgedRow, Message, Rule, chats, letters, no_json
+from prep_assets.proofs.row_rules import JudgedRow, Rule, chats, letters, no_json
 from prep_assets.proofs.source_fields import CALLS, REASONINGS, WEIGHTS
 from prep_assets.samples import Row
 
@@ -108,13 +108,9 @@ _ABOUT: Mapping[str, Sequence[str]] = {
 """Reasons that need one of these fields: most rows have none of them."""
 
 
-def _tags(chat: Sequence[Message], format: Format) -> Iterator[str]:
-    return (message.get(format.options.get("role_key", "role"), "") for message in chat)
-
-
 def _keys(row: Row, format: Format) -> set[str]:
     """Return the names of a row's fields and of those of its messages, and `_PARTS` where a content has parts."""
-    keys, content = set(row), format.options.get("content_key", "content")
+    keys, tag, content = set(row), format.options.get("role_key"), format.options.get("content_key")
     for chat in chats(row, format):
         keys.update(*chat)
         if any(type(message.get(content)) is list for message in chat):
@@ -123,7 +119,7 @@ def _keys(row: Row, format: Format) -> set[str]:
             not keys.isdisjoint((*CALLS, "tool_call_id"))
             or _PARTS in keys
             or "t" in letters(chat, format)
-            or not {*format.calls}.isdisjoint(_tags(chat, format))
+            or any(message.get(tag) in format.calls for message in chat)
         ):
             keys.add(_TOOLS)
     if format.options.get("system_key") in row:

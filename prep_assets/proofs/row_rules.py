@@ -141,7 +141,7 @@ def called(message: Message, format: Format) -> list[Any]:
     """Return the calls of a message, as values."""
     calls: list[Any] = []
     listed = [message.get(key) for key in CALLS]
-    content = message.get("refusal") or message.get(format.options["content_key"])
+    content = message.get(format.options["content_key"])
     if message[format.options["role_key"]] in format.calls:
         listed.append(content)
     else:
@@ -204,7 +204,7 @@ def tool_faults(chat: Sequence[Message], format: Format) -> set[str]:
         if swapped or (None not in answered and any(count > asked.count(each) > 0 for each, count in Counter(answered).items())):
             faults.add("unknown_tool_call")
         waiting = set() if None in answered else waiting - {*answered}
-        before = _Turn("t", [], None, "")
+        before = results[-1]
     return faults
 
 

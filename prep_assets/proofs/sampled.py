@@ -53,7 +53,7 @@ def form_of(value: Any, deepest: int = _DEEPEST) -> Hashable:
     or JSON."""
     if isinstance(value, str):
         return _begins(value)
-    if not value and value is not False:
+    if not value:
         return None if value is None else (type(value), "empty")
     if isinstance(value, dict):
         if not deepest:

@@ -19,7 +19,18 @@ from prep_assets.proofs.verdict import Verdict
 from prep_assets.stores.table import TOKENS, open_stream
 from prep_assets.stores.version_folders import Published
 from prep_assets.stores.writer import TableWriter
-from prep_assets_tests.graph.workspaces import TOKENIZER, build, checks_of, copy_of, domain, jsonl, minimal, resealed, workspace_in
+from prep_assets_tests.graph.workspaces import (
+    TOKENIZER,
+    build,
+    carried_out,
+    checks_of,
+    copy_of,
+    domain,
+    jsonl,
+    minimal,
+    resealed,
+    workspace_in,
+)
 
 Message = Mapping[str, Any]
 Chat = Sequence[Message]
@@ -65,7 +76,7 @@ class Stand:
         """What one of its checks says."""
         asset = self.published.manifest.asset
         chosen = next(each for each in checks_of(asset, self.workspace) if each.name == check)
-        return run_check(chosen, self.workspace, self.published)
+        return carried_out(run_check(chosen, self.workspace, self.published))
 
     def failing(self) -> list[str]:
         """The names of the checks that do not hold."""

@@ -11,7 +11,7 @@ import pytest
 
 from prep_assets.data.quarantine import Refusal
 from prep_assets.proofs.accounting import Fields, Ledger, Refusals, Stored, account, payload_print, places
-from prep_assets.proofs.selection import Again, Selected
+from prep_assets.proofs.selection import DUPLICATES, Again, Selected
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets_tests.peak import peak
 
@@ -311,6 +311,22 @@ def test_names_with_colons() -> None:
     assert refusals.left() == ["z:3", "x:y.jsonl:5"]
     empty = Refusals([], ["x"])
     assert (empty.place.tolist(), empty.which.tolist()) == ([], [])
+
+
+def test_lines_about_rows_of_a_part() -> None:
+    lines = [
+        ("a.jsonl:1", "schema/a"),
+        ("b.jsonl:1", "schema/b"),
+        ("a.jsonl:4", DUPLICATES),
+        ("other:2", DUPLICATES),
+        ("a.jsonl:9", DUPLICATES),
+    ]
+    whole = Refusals(lines, NAMES)
+    part = whole.within(int(places(0, 3)), int(places(1, 0)))
+    assert (part.place.tolist(), part.which.tolist(), part.left()) == ([3, 8], [2, 4], ["a.jsonl:4", "a.jsonl:9"])
+    assert (part.duplicates(), whole.duplicates()) == ({3, 8}, {3, 8})
+    part.claim(np.array([4]))
+    assert part.left() == ["a.jsonl:4"] and whole.left() == [line for line, _ in lines]
 
 
 def test_memory_does_not_grow_with_the_number_of_refusals() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from prep_assets.proofs.certificate import certified, check_certificate
+from prep_assets.proofs.verdict import Worst
 from prep_assets.text.certify import certify
 from prep_assets.text.template import ChatTemplate
 from prep_assets_tests.effort import thinned
@@ -21,6 +22,7 @@ TURNS = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_en
 PROMPT = "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 DEFAULT = "{% if messages[0].role != 'system' %}<|im_start|>system\nBe kind.<|im_end|>\n{% endif %}"
 NO_SYSTEM = "{% if messages[0].role == 'system' %}{{ raise_exception('no') }}{% endif %}"
+ANSWERS = "{% set answers = messages | selectattr('role', 'equalto', 'assistant') | list %}"
 ALTERNATE = "{% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('no') }}{% endif %}{% endfor %}"
 PLAIN: dict[str, Any] = {
     "stop_token": "<|im_end|>",
@@ -50,6 +52,13 @@ PLAIN: dict[str, Any] = {
         (TURNS.replace("m.content", "m.content | trim") + PROMPT, {"trims": True}),
         ("{{ messages | length }}" + TURNS + PROMPT, {"begins_with": "", "prefix_stable": False, "grows": False}),
         (TURNS.replace("<|im_end|>", "") + PROMPT, {"stop_token": ""}),
+        (TURNS.replace("{{ m.content", "{{ m.reasoning_content or '' }}{{ m.content") + PROMPT, {"thinking": "kept"}),
+        (
+            ANSWERS + TURNS.replace("{{ m.content", "{{ m.reasoning_content if m == answers[-1] }}{{ m.content") + PROMPT,
+            {"thinking": "kept in the last turn"},
+        ),
+        ("{{ tools or '' }}" + TURNS.replace("{{ m.content", "{{ m.tool_calls }}{{ m.content") + PROMPT, {"tools": "rendered"}),
+        ("{{ tools or '' }}" + TURNS + PROMPT, {}),
         (
             "{% generation %}{% endgeneration %}" + TURNS + PROMPT,
             {"generation_tags": True, "proofs": [*PLAIN["proofs"], "generation tags"]},
@@ -105,6 +114,7 @@ def test_another_stop_fails(kind: str, said: str) -> None:
     certificate = certify(template).as_dict()
     verdict = check_certificate({**certificate, "stops": {**certificate["stops"], kind: said}}, template)
     assert not verdict.passed and verdict.summary.startswith("the certificate says that answers end with ")
+    assert verdict.worst == Worst("certificate.json", verdict.summary)
 
 
 @pytest.mark.parametrize("change", [{"reasoning": "thought"}, {"shows_calls": False}, {"content": "parts"}, {"no_content": "null"}])

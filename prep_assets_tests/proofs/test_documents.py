@@ -285,6 +285,54 @@ def test_bytes_that_only_decode_alike(blind: Any, monkeypatch: pytest.MonkeyPatc
     assert verdict_of(texts, Bytes(size=13)).passed, "nobody has proven the bytes of ids"
 
 
+LATER = "0123456789" * 6
+
+
+@pytest.mark.parametrize(
+    ("text", "ids", "scheme", "says"),
+    [
+        (
+            f"{LATER}a{LATER}",
+            f"{LATER}b{LATER}",
+            "never",
+            f"decodes to …{f'{LATER[40:]}b{LATER[:39]}'!r}…, the text is …{f'{LATER[40:]}a{LATER[:39]}'!r}… (character 60)",
+        ),
+        ("One", "One!", "never", "decodes to …'One!'…, the text is …'One'… (character 3)"),
+        ("x" * 2000, "x" * 1999, "never", f"decodes to …{'x' * 20!r}…, the text is …{'x' * 21!r}… (character 1,999)"),
+        # the space that a tokenizer puts before a text
+        ("One", " One", "never", "decodes to …' One'…, the text is …'One'… (character 0)"),
+        *(("One", " One", scheme, "") for scheme in ("first", "always")),
+        ("One", "  One", "first", "decodes to …' One'…, the text is …'One'… (character 0)"),
+        (" One", " One", "first", ""),
+        (" One", "  One", "first", "decodes to …'  One'…, the text is …' One'… (character 1)"),
+        ("One", "One", "first", ""),
+    ],
+)
+def test_a_text_that_its_ids_do_not_decode_to(blind: Any, text: str, ids: str, scheme: str, says: str) -> None:
+    """By the tokenizer's own decoder, and by the bytes of the ids of documents that come later."""
+    first, second = blind([*made(text, "Later", at=0, ids=list(ids.encode()))])
+    verdict = verdict_of([first, second], Bytes(prefix_space=scheme))
+    assert verdict.summary == (f"0: {says}" if says else "2 documents have the tokenizer's ids, 2 decode to their text")
+    assert verdict.worst is None or verdict.worst == Worst("0", says, tuple(ids.encode()))
+    late = verdict_of([second, replace(first, id="1")], Bytes(size=1, prefix_space=scheme), batch=1)
+    assert late.summary == (f"1: {says}" if says else verdict.summary)
+
+
+@pytest.mark.parametrize("several", [1, 4])
+def test_a_space_before_a_text_that_is_judged_in_parts(blind: Any, monkeypatch: pytest.MonkeyPatch, several: int) -> None:
+    monkeypatch.setattr(module, "DECODED", several)
+    monkeypatch.setattr(module, "TOGETHER", 0)
+    for scheme, text, ids, passes in (
+        ("first", "One two", " One two", True),
+        ("never", "One two", " One two", False),
+        ("first", " One two", " One two", True),
+        ("first", "One two", " One  two", False),
+        ("first", "One two", " One tw", False),
+    ):
+        texts = blind(made("x", text, at=1, ids=list(ids.encode())))
+        assert verdict_of(texts, Bytes(size=1, prefix_space=scheme), batch=1).passed is passes, (scheme, text, ids)
+
+
 # -- What is told of texts to who tokenizes them again ------------------------------------------------------------------------------------
 
 

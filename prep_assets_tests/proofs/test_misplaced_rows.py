@@ -23,7 +23,7 @@ from prep_assets.proofs.verdict import Verdict
 from prep_assets.stores.manifest import Manifest
 from prep_assets.stores.version_folders import Published
 from prep_assets_tests.conftest import zstd
-from prep_assets_tests.graph.workspaces import TOKENIZER, build, jsonl, resealed, workspace_in
+from prep_assets_tests.graph.workspaces import TOKENIZER, build, carried_out, jsonl, resealed, workspace_in
 from prep_assets_tests.proofs import corruption
 from prep_assets_tests.proofs.conftest import spoilable
 
@@ -161,7 +161,7 @@ STORES = [
 
 def selection(workspace: Workspace, published: Published) -> Verdict:
     check = next(check for check in CHECKS[published.manifest.asset] if check.name == "selection")
-    return run_check(check, workspace, published)
+    return carried_out(run_check(check, workspace, published))
 
 
 @pytest.mark.parametrize(("asset", "partition"), STORES)

@@ -2,9 +2,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
-from prep_assets.proofs.sampled import MOST_FORMS, ONE_IN, Sampled, form_of
+from prep_assets.proofs.sampled import FILE, MOST_FORMS, ONE_IN, Sampled, form_of, numbers_of
 
 
 def _chat(*roles: str, **fields: Any) -> dict[str, Any]:
@@ -36,6 +37,12 @@ def test_other_words_and_missing_values_are_no_other_form() -> None:
     one = {"prompt": "What?", "gold": 5, "note": None}
     assert form_of(one) == form_of({"prompt": "Who?", "gold": 7})
     assert form_of({"weight": 0.5}) != form_of({"weight": 0}) and form_of({"train": True}) != form_of({"train": 1})
+    assert len({*map(form_of, (True, False, None, 0, 0.0, 1, 0.25, -1, "", "x", [], {}, [1], {"x": 1}, b"x"))}) == 15
+    assert form_of(1) == form_of(2) and form_of(0.25) == form_of(1.5)
+
+
+def test_rows_are_numbered_from_elsewhere_in_each_file() -> None:
+    assert numbers_of(np.array([5, 1 << FILE, (2 << FILE) + 3])).tolist() == [5, 37, 77]
 
 
 def test_one_row_in_so_many_is_chosen_and_all_of_a_small_store() -> None:

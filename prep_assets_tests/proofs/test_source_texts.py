@@ -234,6 +234,67 @@ def test_reasoning_that_is_said_once_stands_in_its_turn() -> None:
     assert fault is not None and fault.said.text == "And now?"
 
 
+ASKED, SAID = Said("q", "", 0, "text", " Two? ", None, "user"), Said("a", "", 1, "text", "Two.", None, "assistant")
+LONG = "One and two and three and four and five and six and seven and eight."
+RIGHT = {"": Held(b"|Two?|Two.|", {0.0: b"|Two?|", 1.0: b"Two.|"})}
+TRAINS = Policy({"assistant": True, "user": False})
+MISSING: list[tuple[list[Said], Mapping[str, Held], str]] = [
+    ([ASKED, SAID], RIGHT, ""),
+    ([SAID._replace(side="chosen")], RIGHT, "'a' says 'Two.', which is of 'chosen', which the record does not have"),
+    ([ASKED, SAID], {"": Held(b"|Two.|")}, "'q' says 'Two?', which stands nowhere in it, on the side of the whole record"),
+    (
+        [SAID._replace(side="chosen", text=LONG)],
+        {"chosen": Held(b"Two.")},
+        f"'a' says {LONG[:60]!r}, which stands nowhere in it, on the side chosen",
+    ),
+    (
+        [ASKED, SAID],
+        {"": Held(b"Two.|Two?|")},
+        "'a' says 'Two.', which stands before the text in front of it, on the side of the whole record",
+    ),
+    ([ASKED, SAID], {"": Held(b"Two?|Two.", {1.0: b"Two?|Two."})}, "'q' says 'Two?', which must be untrained, and is not"),
+    ([ASKED, SAID], {"": Held(b"Two?|Two.", {0.0: b"Two?|Two."})}, "'a' says 'Two.', which must be trained, and is not"),
+    ([SAID._replace(weight=0.25)], RIGHT, "'a' says 'Two.', which must be trained with weight 0.25, and is not"),
+    ([Said("g", "gold", 0, "exact", '"2"')], {"gold": Held(b"2")}, ""),
+    (
+        [Said("g", "gold", 0, "exact", '"2"')],
+        {"gold": Held(f'"{LONG}"'.encode())},
+        f"'g' says '\"2\"', which is {LONG[:59]!r} in the store".replace(" is 'O", " is '\"O"),
+    ),
+    ([Said("n", "", 0, "anywhere", "née")], {"": Held(b"n\\u00e9e")}, ""),
+    ([Said("n", "", 0, "anywhere", "née")], {"a": Held(b"ne"), "b": Held(b"e")}, "'n' says 'née', which stands nowhere in the record"),
+    ([Said("t", "", 0, "tool", "add")], {"prompt": Held(b"ad"), "more": Held(b"d")}, "'t' says 'add', which stands nowhere in the record"),
+    (
+        [Said("t", "", 0, "tool", "b"), Said("t", "", 0, "tool", "a")],
+        {"": Held(b"a b")},
+        "'t' says 'a', which stands nowhere in the record",
+    ),
+    ([Said("t", "", 0, "tool", "add"), Said("c", "", 0, "call", "add")], {"": Held(b"add add")}, ""),
+    (
+        [Said("t", "", 0, "tool", "add"), Said("c", "", 0, "call", "add")],
+        {"": Held(b"add")},
+        "'t' says 'add', which stands in calls, and is not on offer",
+    ),
+    # tokens of documents, prompts and completions may lie over their ends
+    *(
+        ([Said("d", "", 0, "text", "0123456789abcdefgh", 0.5, role)], {"": Held(b"0123456789abcdefgh", {0.5: weighed})}, says)
+        for role, weighed, says in (
+            *((role, b"89", "") for role in ("document", "prompt", "completion")),
+            ("document", b"8", "'d' says '0123456789abcdefgh', which must be trained with weight 0.5, and is not"),
+            ("assistant", b"0123456789abcdefg", "'d' says '0123456789abcdefgh', which must be trained with weight 0.5, and is not"),
+        )
+    ),
+    ([Said("d", "", 0, "text", "0123456789abcdef", 0.5, "document")], {"": Held(b"0123456789abcdef", {1.0: b"0123456789abcdef"})}, ""),
+]
+"""Texts of a row, what a record holds, and what is missing."""
+
+
+@pytest.mark.parametrize(("said", "sides", "says"), MISSING)
+def test_what_is_missing(said: list[Said], sides: Mapping[str, Held], says: str) -> None:
+    found = missing(said, sides, [], policy=TRAINS)
+    assert ("" if found is None else str(found)) == says
+
+
 @pytest.mark.parametrize(
     ("row", "right", "wrong"),
     [
@@ -274,6 +335,16 @@ PLAIN = [
         {"prompt": CHATS, "chosen": [{"role": "assistant", "content": "6"}], "rejected": [{"role": "assistant", "content": "7"}]},
         ["user", EARLIER, "user", "chosen", "rejected"],
     ),
+    (
+        "lines of pairs",
+        "Pair",
+        {
+            "prompt": [{"role": "system", "content": "Add."}, *CHATS[:2], {"role": "tool", "content": "4"}],
+            "chosen": [{"role": "assistant", "content": "6"}],
+            "rejected": [{"role": "assistant", "content": "7"}],
+        },
+        ["system", "user", EARLIER, "tool", "chosen", "rejected"],
+    ),
 ]
 """Schema, type, row, roles of its texts."""
 
@@ -297,7 +368,8 @@ def test_the_whole_line_of_a_plain_pair() -> None:
     assert reading.line(row, "text") == row
     assert reading.line(row, "messages") == {side: [{"role": roles[side], "content": text}] for side, text in row.items()}
     chats = Reading("lines of pairs", {}, "Pair", TAGS)
-    assert chats.line(PLAIN[2][2], "messages") == PLAIN[2][2] and chats.line(PLAIN[2][2], "text") is None
+    for *_, whole, _ in PLAIN[2:]:
+        assert chats.line(whole, "messages") == whole and chats.line(whole, "text") is None
     assert reading.line({**row, "tools": [{}]}, "text") is None and Reading("preference", {}, "Group").line(row, "text") is None
 
 
@@ -320,5 +392,13 @@ def test_arguments_that_a_template_sorts() -> None:
             found = Reading("messages", {}, "Sample", sorts=sorts, calls=True).texts(each)
             assert [said.text for said in found if said.kind == CALL] == leaves
     in_order = "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}{{ c.function | tojson }}{% endfor %}{% endfor %}"
-    for source, sorts in ((in_order, False), (in_order.replace("c.function", "c.function.arguments | dictsort"), True), ("", False)):
+    names = "{% for m in messages %}{% for c in m.tool_calls or [] %}{{ c.function.arguments | dictsort }}{% endfor %}{% endfor %}"
+    strict = "{% for m in messages if m.role not in ['user', 'assistant', 'tool'] %}{{ raise_exception('no') }}{% endfor %}"
+    for source, sorts in (
+        (in_order, False),
+        (f"{strict}{in_order.replace('c.function', 'c.function.arguments | dictsort')}", True),
+        (names.replace("arguments | dictsort", "arguments | dictsort | map('first') | join"), True),
+        ("", False),
+        ("{{ raise_exception('no') }}", False),
+    ):
         assert sorts_arguments(template(source)) is sorts

@@ -51,7 +51,8 @@ def test_a_corruption_is_seen(pristine: Workspace, tmp_path: Path, mutation: Mut
         ]
         assert dict(in_one_run(workspace, asset, published, beside))[mutation.check] == verdict
     assert not verdict.passed
-    assert verdict.summary and verdict.worst is not None and verdict.worst.note
+    assert verdict.summary and verdict.worst is not None and verdict.worst.where and verdict.worst.note
+    assert not verdict.summary.startswith(("the check could not be carried out", "the store cannot be read")), "an accident sees nothing"
 
 
 def test_clean_stores_pass_and_say_how_much_they_looked_at(pristine: Workspace) -> None:

@@ -15,7 +15,7 @@ from prep_assets.extensions.lines import proofs as of_lines
 from prep_assets.extensions.lines.merged import Merged
 from prep_assets.extensions.lines.proofs import Copies, check_copies
 from prep_assets.proofs import tables as module
-from prep_assets.proofs.tables import border_fault, check_pieces, check_rows
+from prep_assets.proofs.tables import border_fault, check_pieces, check_positions, check_rows
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.stores import arrays as columns
 from prep_assets.stores.table import Ragged, Table
@@ -125,6 +125,63 @@ def proven(**changes: list[Any]) -> Verdict:
 def test_a_sound_table() -> None:
     summary, numbers = "9 packed tokens equal their records, tokens and mask", {"tokens_checked": 9, "rows_checked": 2}
     assert proven() == Verdict(True, summary, numbers)
+
+
+@pytest.mark.parametrize(
+    ("changes", "row", "what", "checked", "place"),
+    [
+        ({"tokens": [[5, 6, 7, 8, 4], [5, 5, 5, 5, PAD]]}, 0, "tokens differs from a record 1 at place 4 of the row", 3, 4),
+        ({"tokens": [[5, 6, 7, 8, 9], [5, 5, 4, 5, PAD]]}, 1, "tokens differs from a record 2 at place 2 of the row", 5, 2),
+        ({"loss_mask": [[0, 1, 1, 1, 1], [1, 0, 0, 1, 0]]}, 0, "loss_mask differs from a record 1 at place 3 of the row", 3, 3),
+        # the first piece that differs in any column
+        (
+            {"tokens": [[5, 6, 7, 8, 4], [5, 5, 5, 5, PAD]], "loss_mask": [[1, 1, 1, 0, 1], [1, 0, 0, 1, 0]]},
+            0,
+            "loss_mask differs from a record 0 at place 0 of the row",
+            0,
+            0,
+        ),
+        ({"source": [0, 1, 0]}, 0, "domain 1 has no record 1", 3, -1),
+        ({"source": [0, 0, -1]}, 1, "domain -1 has no record 2", 5, -1),
+        ({"record": [0, 1, 3]}, 1, "a has no record 3", 5, -1),
+        ({"record": [0, 1, -1]}, 1, "a has no record -1", 5, -1),
+        ({"record": [0, 1, 1000]}, 1, "a has no record 1,000", 5, -1),
+        ({"start": [0, -1, 0]}, 0, "a piece starts before a record 1", 3, -1),
+        ({"start": [0, 1, 0]}, 0, "a record 1 is shorter than its piece", 3, -1),
+        ({"row_offset": [0, 4, 0]}, 0, "a piece at 4 leaves its row", 3, -1),
+        ({"row_offset": [0, 3, -1]}, 1, "a piece at -1 leaves its row", 5, -1),
+        ({"length": [3, 0, 4]}, 0, "a piece at 3 leaves its row", 3, -1),
+        # what stands before is compared first
+        (
+            {"tokens": [[5, 6, 4, 8, 9], [5, 5, 5, 5, PAD]], "record": [0, 1, 3]},
+            0,
+            "tokens differs from a record 0 at place 2 of the row",
+            0,
+            2,
+        ),
+    ],
+)
+@pytest.mark.usefixtures("block")
+def test_a_piece_that_is_not_of_its_record(changes: dict[str, list[Any]], row: int, what: str, checked: int, place: int) -> None:
+    spoiled = table(**changes)
+    ids, weights = spoiled.places(row)
+    assert weights is not None
+    worst = Worst(f"row {row}", what, tuple(map(int, ids)), tuple(map(float, weights)), place)
+    assert proven(**changes) == Verdict(False, f"row {row}: {what}", {"tokens_checked": checked}, worst)
+
+
+COUNTED = [0, 1, 2, 0, 1, 0, 1, 2, 3, 0]
+
+
+@pytest.mark.usefixtures("block")
+def test_positions_count_from_the_begin_of_each_piece() -> None:
+    sound = Verdict(True, "10 position ids count from 0 in each piece", {"positions": 10})
+    assert check_positions(np.array(COUNTED, np.int32), table()) == sound
+    for at, right in enumerate(COUNTED):
+        for wrong in {0, 1, 4, -1} - {right}:
+            what = f"position id {wrong} at place {at % 5}, its piece begins {right} before"
+            found = check_positions(np.array([*COUNTED[:at], wrong, *COUNTED[at + 1 :]]), table())
+            assert (found.passed, found.summary, found.worst) == (False, f"row {at // 5}: {what}", Worst(f"row {at // 5}", what))
 
 
 SEEN = [[1, 1, 1, 0, 1], [1, 0, 1, 1, 0]]

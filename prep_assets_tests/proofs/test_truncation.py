@@ -1,0 +1,186 @@
+"""What truncation leaves of a conversation, at every limit, against its tokens counted off one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+
+from prep_assets.errors import CheckFailed
+from prep_assets.proofs.derive import Derived, Expected
+from prep_assets.proofs.mask import Left, Truncation, left_of
+from prep_assets.samples import ASSISTANT, SYSTEM, USER, Sample, turn
+from prep_assets.text.vocabulary import Vocabulary
+from prep_assets_tests.tokenization.loaded import CONFIGS, load
+
+START, END = "<|im_start|>", "<|im_end|>"
+
+
+@pytest.fixture(scope="module")
+def words() -> Vocabulary:
+    return load(CONFIGS / "tokenizer").vocabulary
+
+
+def rendered(sample: Sample) -> Derived:
+    """ChatML, of which answers are trained with their stop, and texts of users may be shortened."""
+    text, expected, controls, shortenable = "", list[Expected](), list[tuple[int, int]](), list[tuple[int, int, str]]()
+    for each in sample.turns:
+        said = each.regions[0].text
+        controls.append((len(text), len(text) + len(START)))
+        text += f"{START}{each.role}\n"
+        begins = len(text)
+        text += f"{said}{END}"
+        controls.append((len(text) - len(END), len(text)))
+        if each.role == ASSISTANT:
+            expected.append(Expected(f"{said}{END}", 1.0, END, begins, len(text)))
+        else:
+            shortenable.append((begins, begins + len(said), each.role))
+        text += "\n"
+    return Derived(text, tuple(expected), tuple(controls), 0, tuple(shortenable))
+
+
+class Token(NamedTuple):
+    id: int
+    start: int
+    end: int
+
+
+def tokens_of(derived: Derived, words: Vocabulary) -> list[Token]:
+    """Each control token is one, and what stands between them is tokenized by the library."""
+    found, last = list[Token](), 0
+    for start, end in (*derived.controls, (len(derived.text),) * 2):
+        encoded = words.backend.encode(derived.text[last:start], add_special_tokens=False)
+        found += [Token(id, last + low, last + high) for id, (low, high) in zip(encoded.ids, encoded.offsets, strict=True)]
+        found += [Token(words.control[derived.text[start:end]], start, end)] if end > start else []
+        last = end
+    return found
+
+
+def trained_in(derived: Derived, kept: list[Token]) -> list[str]:
+    """The trained texts of some tokens."""
+    texts = [
+        "".join(derived.text[token.start : token.end] for token in kept if each.start <= token.start < each.end)
+        for each in derived.expected
+    ]
+    return [text for text in texts if text]
+
+
+TALK = Sample((turn(USER, "Ten red apples and ten green pears?"), turn(ASSISTANT, "They are in one basket.")))
+LONGER = Sample(
+    (
+        turn(SYSTEM, "Be brief."),
+        turn(USER, "Where?"),
+        turn(USER, "Say it."),
+        turn(ASSISTANT, "Here and there."),
+        *TALK.turns,
+        turn(USER, "And now?"),
+        turn(ASSISTANT, "Gone."),
+    )
+)
+
+
+def left(sample: Sample, words: Vocabulary, limit: int, mode: str, *, length: int | None = None, **more: Any) -> Left:
+    return left_of(sample, limit if length is None else length, Truncation(mode, limit, **more), rendered, words)
+
+
+@pytest.mark.parametrize("sample", [TALK, LONGER])
+@pytest.mark.parametrize(
+    ("mode", "kept"), [("end", lambda tokens, limit: tokens[:limit]), ("start", lambda tokens, limit: tokens[-limit:])]
+)
+def test_an_end_is_cut_off(sample: Sample, mode: str, kept: Callable[[list[Token], int], list[Token]], words: Vocabulary) -> None:
+    derived = rendered(sample)
+    tokens = tokens_of(derived, words)
+    for limit in range(1, len(tokens)):
+        found, stays = left(sample, words, limit, mode), kept(tokens, limit)
+        assert found.ids is not None and found.ids.tolist() == [token.id for token in stays]
+        assert (found.cut, found.taken, found.weights) == (mode, len(tokens) - limit, None)
+        assert [each.text for each in found.expected if each.text] == trained_in(derived, stays)
+        assert [each.stop for each in found.expected if each.text] == [END * text.endswith(END) for text in trained_in(derived, stays)]
+        assert {each.weight for each in found.expected} <= {1.0}
+
+
+@pytest.mark.parametrize("sample", [TALK, LONGER])
+def test_an_answer_that_is_cut_ends_with_its_stop(sample: Sample, words: Vocabulary) -> None:
+    derived = rendered(sample)
+    tokens = tokens_of(derived, words)
+    for limit in range(1, len(tokens)):
+        found, last = left(sample, words, limit, "end", keeps_stop=True), tokens[limit - 1]
+        stays, amid = tokens[:limit], any(each.start <= last.start < each.end for each in derived.expected)
+        texts = trained_in(derived, stays)
+        if amid:
+            kept = derived.text[max(each.start for each in derived.expected if each.start <= last.start) : last.start]
+            stays, texts[-1] = [*stays[:-1], Token(words.control[END], 0, 0)], f"{kept}{END}"
+        assert found.ids is not None and found.ids.tolist() == [token.id for token in stays]
+        assert [each.text for each in found.expected if each.text] == texts
+        assert [each.stop for each in found.expected if each.text] == [END] * len(texts)
+
+
+@pytest.mark.parametrize(
+    ("keeps", "first"),
+    [({}, True), ({USER: {"part": "end"}}, False), ({USER: {"part": "start", "least": 4}}, True), ({USER: {"least": 1}}, True)],
+)
+def test_a_prompt_is_shortened(keeps: dict[str, dict[str, Any]], first: bool, words: Vocabulary) -> None:
+    """Nothing else is: its beginning stays, or its end, and one token at the least, or more."""
+    derived = rendered(TALK)
+    tokens, (begins, ends, _) = tokens_of(derived, words), derived.shortenable[0]
+    prompt = [at for at, token in enumerate(tokens) if begins <= token.start and token.end <= ends]
+    least = keeps.get(USER, {}).get("least", 1)
+    for limit in range(len(tokens) - len(prompt), len(tokens)):
+        stays = limit - len(tokens) + len(prompt)
+        if stays < least:
+            with pytest.raises(CheckFailed) as raised:
+                left(TALK, words, limit, "prompt", keeps=keeps)
+            assert str(raised.value) == f"{len(tokens)} tokens, which no shortening of untrained texts makes {limit}"
+            continue
+        gone = {*(prompt[stays:] if first else prompt[: len(prompt) - stays])}
+        found = left(TALK, words, limit, "prompt", keeps=keeps)
+        assert found.ids is not None and found.ids.tolist() == [token.id for at, token in enumerate(tokens) if at not in gone]
+        assert (found.expected, found.cut, found.taken) == (derived.expected, "none", len(tokens) - limit)
+
+
+def test_the_longest_prompt_is_shortened_first(words: Vocabulary) -> None:
+    derived = rendered(LONGER)
+    tokens = tokens_of(derived, words)
+    texts = [[token.id for token in tokens if start <= token.start and token.end <= end] for start, end, _ in derived.shortenable]
+    found = left(LONGER, words, len(tokens) - len(texts[3]), "prompt")
+    kept = found.ids.tolist() if found.ids is not None else []
+    assert len(texts[3]) == max(map(len, texts)) and len(kept) == len(tokens) - len(texts[3])
+    # all of the longest but one token, and one more of the next
+    second = max((text for at, text in enumerate(texts) if at != 3), key=len)
+    begins = next(at for at in range(len(kept)) if kept[at : at + len(second) - 1] == second[:-1])
+    assert kept[begins : begins + len(second)] != second and texts[3][0] in kept
+
+
+def test_the_newest_rounds_stay(words: Vocabulary) -> None:
+    """With the system turns before the first; a round begins with the first of several questions in a row."""
+    turns = LONGER.turns
+    rounds = [Sample((turns[0], *turns[at:])) for at in (6, 4)]
+    sizes = [len(tokens_of(rendered(each), words)) for each in (*rounds, LONGER)]
+    assert sizes == sorted(sizes)
+    for limit in range(1, sizes[-1]):
+        if limit < sizes[0]:
+            with pytest.raises(CheckFailed) as raised:
+                left(LONGER, words, limit, "turns")
+            assert str(raised.value) == f"not even its last round fits in {limit} tokens"
+            continue
+        kept = rounds[limit >= sizes[1]]
+        found = left(LONGER, words, limit, "turns")
+        assert found.ids is not None and found.ids.tolist() == [token.id for token in tokens_of(rendered(kept), words)]
+        assert (found.derived, found.expected, found.cut) == (rendered(kept), rendered(kept).expected, "none")
+        assert found.taken == sizes[-1] - len(found.ids)
+
+
+def test_what_fits_is_whole(words: Vocabulary) -> None:
+    derived = rendered(TALK)
+    size = len(tokens_of(derived, words))
+    for mode in ("drop", "start", "end", "prompt", "turns"):
+        for limit, length, is_whole in ((size, size, True), (size + 1, size, True), (9, 9, mode == "drop"), (9, 8, mode not in ("turns",))):
+            if mode in ("turns", "prompt") and not is_whole:
+                with pytest.raises(CheckFailed):
+                    left(TALK, words, limit, mode, length=length)
+                continue
+            found = left(TALK, words, limit, mode, length=length)
+            assert (found.derived, found.expected == derived.expected, found.taken == 0) == (derived, is_whole, is_whole)
+            assert (found.ids is None) == (mode == "drop" or (length < limit and mode != "turns"))
+    assert left_of(TALK, size, Truncation("end"), rendered, words) == Left(derived, derived.expected)
