@@ -96,22 +96,23 @@ def _must(rule: Rule | None, row: Row, format: Format) -> bool | None:
 
 _PARTS = "parts of a content"
 _COUNTED, _TOOLS = "files", "tools"
-_FILES = ("image", "audio", "video", _PARTS)
+_FILES = ("image", "audio", "video")
 _ABOUT: Mapping[str, Sequence[str]] = {
     "conflicting_weights": (*WEIGHTS, _PARTS),
     "conflicting_reasoning": (*REASONINGS, "reasoning_details", _PARTS),
     "conflicting_content": (_PARTS,),
     "two_systems": ("system",),
     **dict.fromkeys(("unknown_tool_call", "unanswered_tool_call", "unknown_tool"), (_TOOLS,)),
-    **dict.fromkeys(("image_count", "audio_count", "video_count"), (_COUNTED,)),
+    **dict.fromkeys((f"{kind}_count" for kind in _FILES), (_COUNTED,)),
 }
 """Reasons that need one of these fields: most rows have none of them."""
 
 
 def _keys(row: Row, format: Format) -> set[str]:
     """Return the names of a row's fields and of those of its messages, and `_PARTS` where a content has parts."""
-    keys, tag, content = set(row), format.options.get("role_key"), format.options.get("content_key")
+    keys = set(row)
     for chat in chats(row, format):
+        tag, content = format.options["role_key"], format.options["content_key"]
         keys.update(*chat)
         if any(type(message.get(content)) is list for message in chat):
             keys.add(_PARTS)
@@ -124,5 +125,5 @@ def _keys(row: Row, format: Format) -> set[str]:
             keys.add(_TOOLS)
     if format.options.get("system_key") in row:
         keys.add("system")
-    files = {*_FILES, format.options.get("images_key"), format.options.get("audios_key"), format.options.get("videos_key")}
+    files = {*_FILES, _PARTS, *(format.options.get(f"{kind}s_key") for kind in _FILES)}
     return keys if keys.isdisjoint(files) else keys | {_COUNTED}
