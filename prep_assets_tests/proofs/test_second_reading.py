@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import io
 import json
+import lzma
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -23,12 +26,16 @@ from prep_assets.pipeline.examples import Deduplicator, content_digest, held_out
 from prep_assets.proofs import second_reading as source_rows
 from prep_assets.proofs.second_reading import (
     Between,
+    NoCall,
     Unsupported,
     canonical_json,
+    conflicting_thoughts,
+    decompressed,
     fingerprint,
     group_again,
     is_held_out,
     object_of,
+    read_again,
     read_rows,
     typed_tokens,
     untyped,
@@ -260,6 +267,192 @@ def test_groups() -> None:
     read = answer(thought("Hm.", 0.5), text("One. ", 0.5))
     assert group_again(group, OPTIONS, shown=True) == Group((user("x"), read), ((read,), (answer(text("Two.")),)), (1.0, 0.0))
     assert group_again(group, OPTIONS, shown=False) == group
+
+
+def read_turn(turn: Turn, *, shown: bool = True, **options: Any) -> list[Turn]:
+    return [*read_again(Sample((turn,)), {**OPTIONS, **options}, shown=shown).turns]
+
+
+@pytest.mark.parametrize(
+    ("given", "read"),
+    [
+        (answer(text("<think>a</think>b")), answer(thought("a"), text("b"))),
+        (answer(text("\n[R] a [/R] b ", 0.5)), answer(thought("a", 0.5), text("b ", 0.5))),
+        (answer(text("<think></think>b")), answer(text("b"))),
+        (answer(text("<think>a</think> \n")), answer(thought("a"))),
+        # without its beginning, which the prompt has, where its end has a line of its own
+        *((answer(text(f"a{end}b")), answer(thought("a"), text("b"))) for end in ("\n</think>\n", "\n \t</think>", "</think> \t\n")),
+        *((answer(text(words)), None) for words in ("a</think>b", "a </think> b", "<think>a", "a<think>b</think>c", "", "b")),
+        *((answer(text(f"<think>a</think>b{more}")), None) for more in ("<think>", "</think>", "<think>c</think>")),
+        (answer(text("<think>a<think>b</think>c")), None),
+        # beside reasoning that says the same
+        (answer(thought("a"), text("<think>a</think>b")), answer(thought("a"), text("b"))),
+        (
+            answer(Region(TEXT, "x", drop=True), thought("a"), text("[R]a[/R]b"), text("c")),
+            answer(Region(TEXT, "x", drop=True), thought("a"), text("b"), text("c")),
+        ),
+        (
+            answer(Region(IMAGE, "1.png"), Region(TOOL_CALL, "{}"), text("<think>a</think>b")),
+            answer(Region(IMAGE, "1.png"), Region(TOOL_CALL, "{}"), thought("a"), text("b")),
+        ),
+        (answer(text("b"), text("<think>a</think>")), None),
+        (answer(), None),
+        (Turn("user", (text("<think>a</think>b"),)), None),
+    ],
+)
+def test_reasoning_in_the_text_of_an_answer(given: Turn, read: Turn | None) -> None:
+    assert read_turn(given) == [given if read is None else read]
+
+
+def test_reasoning_that_stays_in_its_text() -> None:
+    """Where a template shows none, or the configuration says so; reasoning beside it that says the same goes."""
+    both = answer(thought("a"), text("<think>a</think>b"))
+    for options in ({"shown": False}, {"reasoning": "text"}):
+        assert read_turn(answer(text("<think>a</think>b")), **options) == [answer(text("<think>a</think>b"))]
+        assert read_turn(both, **options) == [answer(text("<think>a</think>b"))]
+        ended = answer(thought("a"), text("a\n</think>\nb"))
+        assert read_turn(ended, **options) == [ended]
+
+
+@pytest.mark.parametrize(
+    ("given", "shown", "conflicts"),
+    [
+        (answer(thought("x"), text("<think>y</think>b")), True, True),
+        (answer(thought("x"), text("<think> x\n</think>b")), True, False),
+        (answer(thought(" x "), text("<think>x</think>b")), True, False),
+        (answer(thought("x"), thought("y"), text("<think>xy</think>b")), True, False),
+        (answer(thought("x"), text("y\n</think>\nb")), True, True),
+        (answer(thought("x"), text("y\n</think>\nb")), False, False),
+        (answer(thought("x"), text("<think>y</think>b")), False, True),
+        (answer(text("<think>y</think>b")), True, False),
+        (answer(Region(THINKING, "x", drop=True), text("<think>y</think>b")), True, False),
+        (answer(thought("x"), text("b")), True, False),
+    ],
+)
+def test_other_reasoning_in_the_text_than_beside_it(given: Turn, shown: bool, conflicts: bool) -> None:
+    assert conflicting_thoughts(Sample((PLAIN, given)), OPTIONS, shown=shown) is conflicts
+
+
+def block(tag: str, words: str) -> str:
+    return f"<tool_{tag}>{words}</tool_{tag}>"
+
+
+def call(words: str, weight: float | None = None) -> Region:
+    return Region(TOOL_CALL, words, weight)
+
+
+F = '{"name":"f","arguments":{"a":1}}'
+WRITTEN = block("call", '\n{"name": "f", "arguments": {"a": 1}}\n')
+
+
+@pytest.mark.parametrize(
+    ("given", "read"),
+    [
+        (answer(text(WRITTEN)), [answer(call(F))]),
+        (answer(text(f"I add. \n {WRITTEN}\n{WRITTEN} ", 0.5)), [answer(text("I add.", 0.5), call(F, 0.5), call(F, 0.5))]),
+        (answer(thought("a"), text(WRITTEN)), [answer(thought("a"), call(F))]),
+        *(
+            (answer(text(block("call", words))), [answer(call(is_read))])
+            for words, is_read in (
+                ('{"arguments": "{\\"a\\": 1}", "name": "f", "type": "function"}', F),
+                ('{"parameters": {"a": 1}, "name": "f"}', F),
+                (
+                    "{'name': 'f', 'arguments': {'a': True, 'b': [None, -2.5, 'é']}}",
+                    '{"name":"f","arguments":{"a":true,"b":[null,-2.5,"é"]}}',
+                ),
+                ('{"name": "f"}', '{"name":"f","arguments":{}}'),
+                ('{"name": "f", "id": 7}', '{"name":"f","arguments":{},"id":"7"}'),
+                ('{"name": "f", "id": null}', '{"name":"f","arguments":{}}'),
+            )
+        ),
+        *(
+            (answer(text(words)), None)
+            for words in (
+                f"As {WRITTEN}",
+                f"As\n as{WRITTEN}",
+                f"{WRITTEN}.",
+                f"{WRITTEN}</tool_call>",
+                "x</tool_call>",
+                "a",
+                block("response", "4"),
+            )
+        ),
+        (answer(text("a"), call(F)), None),
+        (answer(Region(TEXT, WRITTEN, drop=True)), None),
+        (answer(text("a"), thought(WRITTEN)), None),
+        (answer(), None),
+        (Turn("user", (text(WRITTEN),)), None),
+        # results
+        (
+            Turn("tool", (text(f"{block('response', ' 4 ')}\n{block('response', '5')}\n"),)),
+            [Turn("tool", (text("4"),)), Turn("tool", (text("5"),))],
+        ),
+        (Turn("tool", (text(f"It is {block('response', '4')}"),)), None),
+        (Turn("tool", (text(f"{block('response', '4')}."),)), None),
+        (Turn("tool", (text("a"), text(block("response", "4")))), None),
+        (Turn("tool", (text(block("call", "4")),)), None),
+        (Turn("user", (text(block("response", "4")),)), None),
+    ],
+)
+def test_calls_and_results_between_tags(given: Turn, read: list[Turn] | None) -> None:
+    found = read_again(Sample((given,)), {**OPTIONS, "calls": "auto"}, shown=True, calls=True).turns
+    assert [*found] == ([given] if read is None else read)
+    for options, writes in (({"calls": "text"}, True), ({}, True), ({"calls": "auto"}, False)):
+        assert [*read_again(Sample((given,)), {**OPTIONS, **options}, shown=True, calls=writes).turns] == [given]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(
+            "5",
+            "[]",
+            "f()",
+            '{"arguments": {}}',
+            '{"name": " "}',
+            '{"name": 5}',
+            '{"name": "f", "arguments": [1]}',
+            '{"name": "f", "arguments": "x"}',
+        ),
+        *('{"name": "f", "more": 1}', '{"name": "f", "name": "g"}', '{"name": "f", "arguments": {"a": NaN}}', "[" * 9999, "{" * 9999),
+        *(
+            "{'name': 'f', 'name': 'g'}",
+            "{'name': 'f', 1: 2}",
+            "{'name': 'f' 'g'}",
+            "{'name': 'f', 'arguments': {'a': (1,)}}",
+            "{'name': b'f'}",
+        ),
+        *("{'name': 'f', 'arguments': {'a': 0x10}}", "{'name': 'f', 'arguments': {'a': 1_0}}", "{'name': 'f', 'arguments': g()}"),
+    ],
+)
+def test_no_call_between_tags(words: str) -> None:
+    with pytest.raises(NoCall):
+        read_again(Sample((answer(text(block("call", words))),)), {**OPTIONS, "calls": "auto"}, shown=True, calls=True)
+
+
+@pytest.mark.parametrize(
+    ("compression", "compress"),
+    [("gzip", gzip.compress), ("bz2", bz2.compress), ("xz", lzma.compress), ("zstd", zstd.compress), (None, lambda data: data)],
+)
+def test_compressed_files(compression: str | None, compress: Any) -> None:
+    """Of several streams one behind the other, and of a part."""
+    first, second = b'{"a": 1}\n' * 3000, b'{"a": 2}\n'
+    data = compress(first) + compress(second)
+    assert read(data, "jsonl", compression) == [*((at, {"a": 1}) for at in range(3000)), (3000, {"a": 2})]
+    opened = decompressed(io.BytesIO(data), compression)
+    for at in (9 * 2999, 5, 9 * 3000, 0):
+        assert opened.seek(at) == at and opened.read(4) == (first + second)[at : at + 4]
+    assert opened.seek(3, io.SEEK_CUR) == 7 and opened.read(2) == b"}\n"
+
+
+def test_xz_streams_with_zeros_between_them() -> None:
+    data = lzma.compress(b"a\n") + bytes(8) + lzma.compress(b"b\n") + bytes(1 << 20)
+    assert read(data, "txt", "xz") == [(0, {"text": "a"}), (1, {"text": "b"})]
+    whole = lzma.compress(bytes(range(256)) * 40)
+    with pytest.raises(EOFError, match="the xz stream is cut short"):
+        decompressed(io.BytesIO(whole[:-1]), "xz").read()
+    with pytest.raises(lzma.LZMAError):
+        decompressed(io.BytesIO(whole + b"no xz" * 9), "xz").read()
 
 
 # -- Fingerprints and what is held out agree with the first reading, on any values --------------------------------------------------------
