@@ -169,7 +169,52 @@ REFUSED: Mapping[str, tuple[Mapping[str, Any], list[Unfit]]] = {
             ),
             (chat(USER, CALLED, tools=[{"name": "g", "parameters": {}}]), "unknown_tool"),
             (chat(USER, CALLED, tools='[{"type": "function", "function": {"name": "ff"}}]'), "unknown_tool"),
+            *(
+                (chat(USER, answer, said("tool", "4"), ANSWER, tools=[{"name": "f"}]), "unknown_tool")
+                for answer in (
+                    said("assistant", '{"name": "g"}'),
+                    *(
+                        said("assistant", [{"type": "tool_call", key: value}])
+                        for key, value in (
+                            ("value", {"name": "g", "arguments": {}}),
+                            ("value", '{"name": "g"}'),
+                            ("tool_call", {"name": "g"}),
+                        )
+                    ),
+                    said("assistant", [{"type": "tool_use", "name": "g", "input": {}}]),
+                )
+            ),
+            *(
+                (chat(USER, said("assistant", None, tool_calls=[{"name": "g"}]), **tools), "unknown_tool")
+                for tools in ({"tools": {"name": "f"}}, {"functions": [{"name": "f"}]}, {"available_tools": [{"name": "f"}]})
+            ),
+            # several results without ids, and more calls or fewer
+            (
+                chat(
+                    USER,
+                    said("assistant", None, tool_calls=[{"name": name} for name in "fgh"]),
+                    said("tool", "4"),
+                    said("tool", "5"),
+                    ANSWER,
+                ),
+                "unanswered_tool_call",
+            ),
+            (
+                chat(
+                    USER,
+                    said("assistant", None, tool_calls=[{"name": "f", "id": "c1"}, {"name": "g"}]),
+                    said("tool", "4", tool_call_id="c1"),
+                    said("tool", "5"),
+                    said("tool", "6"),
+                    ANSWER,
+                ),
+                "unknown_tool_call",
+            ),
             # what a list says of its own order
+            *(
+                (chat({**USER, key: later}, {**ANSWER, key: earlier}), "order_contradicted")
+                for key, later, earlier in (("date", "2026-01-02", "2026-01-01"), ("created", 1e9, 1), ("idx", 2, 1))
+            ),
             (
                 chat({**USER, "timestamp": "2026-05-01T10:00:01Z"}, {**ANSWER, "timestamp": "2026-05-01T10:00:00+00:00"}),
                 "order_contradicted",

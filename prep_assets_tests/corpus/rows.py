@@ -234,6 +234,70 @@ MESSAGES: list[Case] = [
         "user: q | assistant: a",
     ),
     (chat(USER, ANSWER, documents=[{"title": "Cats", "text": "They sleep."}, {"contents": "They eat."}]), "user: q | assistant: a"),
+    (
+        chat(USER, said("assistant", '{"function": {"name": "f", "arguments": {}}}'), said("observation", "4"), ANSWER),
+        f"user: q | assistant: {NO_ARGUMENTS} | tool: 4 | assistant: a",
+    ),
+    # JSON that nothing answers is no call
+    (
+        chat(USER, said("assistant", '{"name": "g"}'), USER, ANSWER, tools=[{"name": "f"}]),
+        'user: q | assistant: {"name": "g"} | user: q | assistant: a',
+    ),
+    (
+        chat(
+            said(
+                "user",
+                [
+                    {"type": "audio_url", "audio_url": {"url": "1.wav"}},
+                    {"type": "video_url", "video_url": "x.mp4"},
+                    {"type": "audio", "path": "3.wav"},
+                ],
+            ),
+            ANSWER,
+        ),
+        "user: <audio>1.wav</audio><video>x.mp4</video><audio>3.wav</audio> | assistant: a",
+    ),
+    (
+        chat(
+            USER,
+            said(
+                "assistant",
+                [
+                    {"type": "text", "text": "a"},
+                    {"type": "reasoning", "text": "hm"},
+                    {"type": "output_text", "text": "c", "loss_weight": 0},
+                ],
+            ),
+        ),
+        "user: q | assistant: a<thinking>hm</thinking>c*0",
+    ),
+    *(
+        (
+            chat(USER, {"role": "assistant", "content": "", key: "hm", "tool_calls": [CALL]}),
+            f"user: q | assistant: <thinking>hm</thinking>{CALLED}",
+        )
+        for key in ("thinking", "thought", "tool_plan")
+    ),
+    (
+        chat({**said("system", "s"), "tools": [{"name": "f", "parameters": {}}]}, USER, said("assistant", None, tool_calls=[CALL])),
+        f"system: s | user: q | assistant: {CALLED}",
+    ),
+    (
+        chat(
+            USER,
+            said("assistant", None, tool_calls=[{"name": "g"}]),
+            tools=[{"name": "f"}],
+            chat_template_kwargs='{"builtin_tools": ["g"]}',
+        ),
+        f"user: q | assistant: {NO_ARGUMENTS.replace('f', 'g')}",
+    ),
+    # several calls without ids, of which one is answered
+    (
+        chat(USER, said("assistant", None, tool_calls=[{"name": name} for name in "fff"]), said("tool", "4"), ANSWER),
+        f"user: q | assistant: {NO_ARGUMENTS * 3} | tool: 4 | assistant: a",
+    ),
+    # numbers are compared as numbers, and what is no time says nothing
+    (chat({**USER, "index": 2, "date": "x"}, {**ANSWER, "index": 10}), "user: q | assistant: a"),
 ]
 
 
