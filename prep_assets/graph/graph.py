@@ -14,7 +14,7 @@ from prep_assets.checks.bounds import BOUNDED, unknown_reason, with_rules
 from prep_assets.checks.registry import added_checks
 from prep_assets.config.family import Family
 from prep_assets.config.models import FAMILIES
-from prep_assets.errors import ConfigError, PrepAssetsError, nearest, require_known
+from prep_assets.errors import ConfigError, PrepAssetsError, Refused, nearest, require_known
 from prep_assets.own_code import added_code
 from prep_assets.pipeline.asset import Asset, Check, FromLines, FromParts, Store, open_streams
 from prep_assets.pipeline.workspace import Workspace
@@ -221,6 +221,8 @@ def run_check(check: Check, workspace: Workspace, published: Published) -> Verdi
         return with_rules(store, verdict) if judged else verdict
     except PrepAssetsError as error:
         fault = str(error)
+    except Refused as error:
+        fault = f"a row that is stored is refused when it is read again: {error}"
     except (OSError, ValueError, KeyError, IndexError, EOFError, ArithmeticError, SyntaxError, TokenError) as error:  # numpy parses headers
         fault = f"the store cannot be read ({type(error).__name__}: {error})"
     except Exception as error:

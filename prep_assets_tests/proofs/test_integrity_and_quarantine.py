@@ -171,6 +171,10 @@ def test_a_record_that_the_schema_refuses_cannot_be_in_the_store(refusing: tuple
     """An index that points at a refused row is a failed check, not an exception."""
     workspace, published = refusing
     np.save(published.directory / "a_train.index" / "row.npy", np.array([0, 1]))
-    verdict = verdicts(workspace, resealed(published))["tokenization_identity"]
+    found = verdicts(workspace, resealed(published))
+    verdict = found["tokenization_identity"]
+    assert "a row that is stored is refused when it is read again: empty_text: 'text' is only whitespace" in [
+        each.summary for each in found.values()
+    ]
     assert not verdict.passed
     assert "a.jsonl:2 is stored with 1 characters, and the options allow 1" in verdict.summary
