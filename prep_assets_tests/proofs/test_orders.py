@@ -157,6 +157,82 @@ def test_a_record_that_must_not_be_too_long_fits_no_row() -> None:
 # -- What the verdict says --------------------------------------------------------------------------------------------------------------
 
 
+FEW = {"a": np.array([3, 2]), "b": np.array([4])}
+OF_FEW = {**PLAIN, "strategy": "simple", "shuffle": False, "row_len": 5}
+FEW_PIECES = {"row": [0, 0, 1], "row_offset": [0, 3, 0], "source": [0, 0, 1], "record": [0, 1, 0], "start": [0, 0, 0], "length": [3, 2, 4]}
+FEW_CLAIMED = {
+    "rows": 2,
+    "records": 3,
+    "tokens": 9,
+    "tokens_left_out": 0,
+    "tokens_in_untrained_rows": 0,
+    "fill_rate": 0.9,
+    "share_a": 5 / 9,
+    "share_b": 4 / 9,
+}
+FEW_NUMBERS = {"records_expected": 3, "tokens_packed": 9, "tokens_untrained": 0}
+
+
+def few(pieces: dict[str, list[int]], sources: tuple[str, ...] = ("a", "b"), align: int = 1, **claimed: float) -> Verdict:
+    documents = {field: np.array(values) for field, values in {**FEW_PIECES, **pieces}.items()}
+    return check_mixture(documents, sources, FEW, OF_FEW, lambda *_: 1, {**FEW_CLAIMED, **claimed}, align)
+
+
+def test_a_table_that_is_as_the_options_ask() -> None:
+    says = "the 3 records that the options ask for stand where they put them, or are counted as left out"
+    assert few({}) == Verdict(True, says, FEW_NUMBERS)
+    empty = {field: np.zeros(0, int) for field in FEW_PIECES}
+    claimed = {**dict.fromkeys(FEW_CLAIMED, 0), "share_b": 0}
+    none = {"a": np.zeros(0, int), "b": np.zeros(0, int)}
+    assert check_mixture(empty, ("a", "b"), none, OF_FEW, lambda *_: 1, claimed).passed
+
+
+PUT = "tokens 0 to 2 of a record 1 at place 3 of row 0"
+LAST = "tokens 0 to 4 of b record 0 at place 0 of row 1"
+
+
+@pytest.mark.parametrize(
+    ("pieces", "where", "what"),
+    [
+        ({"row": [0, 1, 1]}, "piece 1", f"is tokens 0 to 2 of a record 1 at place 3 of row 1; the options put {PUT} there"),
+        ({"row_offset": [0, 4, 0]}, "piece 1", f"is tokens 0 to 2 of a record 1 at place 4 of row 0; the options put {PUT} there"),
+        ({"record": [0, 1000, 0]}, "piece 1", f"is tokens 0 to 2 of a record 1,000 at place 3 of row 0; the options put {PUT} there"),
+        ({"start": [0, 1, 0]}, "piece 1", f"is tokens 1 to 3 of a record 1 at place 3 of row 0; the options put {PUT} there"),
+        ({"source": [0, 0, 0]}, "piece 2", f"is tokens 0 to 4 of a record 0 at place 0 of row 1; the options put {LAST} there"),
+        *(
+            (
+                {"source": [0, 0, at]},
+                "piece 2",
+                f"is tokens 0 to 4 of domain {at} record 0 at place 0 of row 1; the options put {LAST} there",
+            )
+            for at in (2, -1)
+        ),
+        ({field: values[:2] for field, values in FEW_PIECES.items()}, "piece 2", f"is none; the options put {LAST} there"),
+        (
+            {field: [*values, 7] for field, values in FEW_PIECES.items()},
+            "piece 3",
+            "is tokens 7 to 14 of domain 7 record 7 at place 7 of row 7; the options put none there",
+        ),
+    ],
+)
+def test_a_piece_that_the_options_put_elsewhere(pieces: dict[str, list[int]], where: str, what: str) -> None:
+    tokens = sum(pieces.get("length", FEW_PIECES["length"]))
+    assert few(pieces) == Verdict(False, f"{where}: {what}", FEW_NUMBERS | {"tokens_packed": tokens}, Worst(where, what))
+
+
+def test_what_a_table_says_of_itself() -> None:
+    none = dict.fromkeys(("records_expected", "tokens_untrained"), 0) | {"tokens_packed": 9}
+    for found, where, what, numbers in (
+        (few({}, ("b", "a")), "domains", "the table is of ['b', 'a'], the configuration of ['a', 'b']", none),
+        (few({}, align=2), "alignment", "the table says that documents take multiples of 2 places, the topology needs 1", none),
+        *(
+            (few({}, **{name: 1000}), "manifest", f"{name} is {value:,}, the manifest says 1,000", FEW_NUMBERS)
+            for name, value in FEW_CLAIMED.items()
+        ),
+    ):
+        assert found == Verdict(False, f"{where}: {what}", numbers, Worst(where, what))
+
+
 def test_rows_without_a_trained_token_are_left_out() -> None:
     """Records of 5, 12 and 3 in rows of 4: the row that holds only the middle of the second is in no table, unless a token of it is trained."""
     lengths, asked = {"a": np.array([5, 12, 3])}, {**PLAIN, "shuffle": False, "row_len": 4}

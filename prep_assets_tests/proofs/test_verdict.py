@@ -3,10 +3,27 @@
 from __future__ import annotations
 
 import pickle
+from collections import Counter
+from typing import NamedTuple
 
 import numpy as np
+import pytest
 
-from prep_assets.proofs.verdict import Numbers, Verdict, Worst, added, combined, fails, holds, merged, shown, some_fail
+from prep_assets.proofs.verdict import (
+    Numbers,
+    Rule,
+    Tally,
+    Verdict,
+    Worst,
+    added,
+    combined,
+    fails,
+    holds,
+    merged,
+    shown,
+    some_fail,
+    wrong_claim,
+)
 
 
 def test_the_beginning_of_a_row() -> None:
@@ -56,3 +73,70 @@ def test_a_notebook_shows_a_verdict() -> None:
     ):
         table = "<table><tr><th>rows&lt;</th><td>2,000</td></tr><tr><th>more</th><td>1</td></tr></table>"
         assert verdict._repr_html_() == f"<p><b>{mark}</b> a &lt; b</p>{table}"
+
+
+# -- A rule on many items -------------------------------------------------------------------------------------------------------------------
+
+
+class Item(NamedTuple):
+    id: str
+    size: int
+
+
+def judged(item: Item, figures: Counter[str]) -> str | Worst | None:
+    """Counts what it sees; a size below 0 is a fault, of which -2 has tokens."""
+    figures["items"] += 1
+    figures["large"] += item.size > 2
+    return Worst(item.id, "is odd", (1, 2)) if item.size == -2 else "is below 0" if item.size < 0 else None
+
+
+def said(numbers: Numbers) -> str:
+    return f"{numbers['items']:,} items, {numbers['large']:,} large"
+
+
+def items(*sizes: int) -> list[Item]:
+    return [Item(f"a:{at}", size) for at, size in enumerate(sizes, 1)]
+
+
+def test_a_rule_that_the_first_fault_ends() -> None:
+    rule = Rule(judged, ("items", "large"), said)
+    assert rule(items(*range(2000))) == Verdict(True, "2,000 items, 1,997 large", {"items": 2000, "large": 1997})
+    assert rule([]) == Verdict(True, "0 items, 0 large", {"items": 0, "large": 0})
+    wrong = rule(iter(items(3, -1, 3, -2)))
+    assert wrong == Verdict(False, "a:2: is below 0", {"items": 2, "large": 1}, Worst("a:2", "is below 0"))
+    assert rule(items(-2, -1)) == Verdict(False, "a:1: is odd", {"items": 1, "large": 0}, Worst("a:1", "is odd", (1, 2)))
+    tally = Tally(rule)
+    for some in (items(1, -1), items(-2, 5)):
+        tally.add(some)
+    assert tally.verdict() == Verdict(False, "a:2: is below 0", {"items": 2, "large": 0}, Worst("a:2", "is below 0"))
+
+
+@pytest.mark.parametrize(("name", "counted"), [("wrong", {"wrong": 2}), ("", {})])
+def test_a_rule_that_judges_all(name: str, counted: dict[str, int]) -> None:
+    rule = Rule(judged, ("items", "large"), said, failing=(name, "items are wrong"))
+    found, worst = rule(items(3, -1, 3, -2)), Worst("a:2", "is below 0")
+    assert found == Verdict(False, "2 of 4 items are wrong; first a:2: is below 0", {"items": 4, "large": 2, **counted}, worst)
+    assert rule(items(3)) == Verdict(True, "1 items, 1 large", {"items": 1, "large": 1, **dict.fromkeys(counted, 0)})
+
+
+def test_what_holds_of_all_together() -> None:
+    rule = Rule(judged, ("items", "large"), said, whole=lambda numbers: "too many" if numbers["items"] > 2 else "", nothing="no items")
+    assert rule(items(1, 2)) == Verdict(True, "2 items, 0 large", {"items": 2, "large": 0})
+    assert rule(items(1, 2, 3)) == Verdict(False, "all records: too many", {"items": 3, "large": 1}, Worst("all records", "too many"))
+    assert rule(items(1, -1, 3)).summary == "a:2: is below 0"
+    assert rule([]) == Verdict(True, "no items", {"items": 0, "large": 0})
+    assert merged([rule([]), rule([])]).summary == "no items" and merged([rule([]), rule(items(1))]).summary == "1 items, 0 large"
+
+
+@pytest.mark.parametrize(
+    ("amounts", "claimed", "says"),
+    [
+        ({"a": 1, "b": 0.5}, {"a": 1, "b": 0.5 + 1e-10, "c": 3}, ""),
+        ({"a": 1, "b": 1000}, {"a": 1}, "b is 1,000, and the manifest does not say it"),
+        ({"a": 1000, "b": 2}, {"a": 2000, "b": 3}, "a is 1,000, the manifest says 2,000"),
+        ({"a": 0.5}, {"a": 0.5 + 2e-9}, "a is 0.5, the manifest says 0.500000002"),
+        ({"a": 0.5}, {"a": float("nan")}, "a is 0.5, the manifest says nan"),
+    ],
+)
+def test_what_a_manifest_says_wrongly(amounts: dict[str, float], claimed: dict[str, float], says: str) -> None:
+    assert wrong_claim(amounts, claimed) == says
