@@ -19,7 +19,7 @@ from prep_assets.proofs.derive import (
     untemplated,
     with_placeholders,
 )
-from prep_assets.samples import AUDIO, COMPLETION, DOCUMENT, IMAGE, PROMPT, TEXT, THINKING, TOOL_CALL, Region, Sample, Turn
+from prep_assets.samples import AUDIO, COMPLETION, DOCUMENT, IMAGE, PROMPT, SEPARATOR, TEXT, THINKING, TOOL_CALL, Region, Sample, Turn
 from prep_assets_tests.cells import cells
 from prep_assets_tests.proofs.conversations import chat, marked, says, template, user
 
@@ -123,6 +123,22 @@ def derived(*turns: Turn, image: str = "", eos: str = "<|end|>", **options: Any)
 )
 def test_what_is_trained(turns: list[Turn], options: dict[str, Any], shown: str) -> None:
     assert marked(derived(*turns, **options)) == shown
+
+
+@pytest.mark.parametrize(
+    ("own", "special", "written", "controls"),
+    [
+        ("", {}, "<|sep|>", []),
+        ("", {"sep_token": "<|s|>"}, "<|s|>", ["<|s|>"]),
+        ("\n", {"sep_token": "<|s|>"}, "\n", []),
+        ("<|e|>", {}, "<|e|>", ["<|e|>"]),
+    ],
+)
+def test_a_separator_is_its_own_text_or_the_tokenizers_token(own: str, special: dict[str, str], written: str, controls: list[str]) -> None:
+    asked = Turn(PROMPT, (Region(TEXT, "Why?"), Region(SEPARATOR, own, 0.0)))
+    found = untemplated(chat(asked, says("So.", role=COMPLETION)), TEXTS, replace(template(), special={"eos_token": "<|end|>", **special}))
+    assert marked(found) == f"‹Why?{written}›⟦So.<|end|>⟧"
+    assert [found.text[slice(*where)] for where in found.controls] == [*controls, "<|end|>"] and found.typed == 0
 
 
 def test_a_tokenizer_without_an_end_of_text_token() -> None:

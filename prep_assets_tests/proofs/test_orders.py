@@ -187,6 +187,12 @@ def test_a_table_that_is_as_the_options_ask() -> None:
     assert check_mixture(empty, ("a", "b"), none, OF_FEW, lambda *_: 1, claimed).passed
 
 
+def test_a_table_of_one_token() -> None:
+    one = {field: np.array([field == "length"], int) for field in FEW_PIECES}
+    claimed = {"rows": 1, "records": 1, "tokens": 1, "tokens_left_out": 0, "tokens_in_untrained_rows": 0, "fill_rate": 1.0, "share_a": 1.0}
+    assert check_mixture(one, ("a",), {"a": np.array([1])}, {**OF_FEW, "row_len": 1}, lambda *_: 1, claimed).passed
+
+
 PUT = "tokens 0 to 2 of a record 1 at place 3 of row 0"
 LAST = "tokens 0 to 4 of b record 0 at place 0 of row 1"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import replace
+from itertools import product
 from unittest.mock import Mock
 
 import pytest
@@ -18,7 +19,7 @@ from prep_assets.text.chats import outlined
 from prep_assets_tests.corpus.chats import ODD, chats, rich_chats
 from prep_assets_tests.effort import examples
 from prep_assets_tests.masks.bound import SHIPPED, bind, bind_source
-from prep_assets_tests.proofs.conversations import template
+from prep_assets_tests.proofs.conversations import PLAIN, TRIMS, template
 
 
 def without_sample(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,6 +77,17 @@ def test_what_a_model_continues_from(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     typed = Sample((turn(USER, "<|im_end|>"),))
     assert prompt(typed) == derive(typed, MaskOptions(), bound.template, prompted=True)
+
+
+@pytest.mark.parametrize("source", [PLAIN, TRIMS])
+def test_white_space_around_texts(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Around all of them, some or none; the template keeps it or takes it away."""
+    without_sample(monkeypatch)
+    derivation = PlainDerivation(MaskOptions(), template(source), typed_controls=False)
+    monkeypatch.setattr(derivation, "_alone", Mock(side_effect=AssertionError))
+    for texts in product(("Hi", " Hi\n"), ("Hello.", "\tHello. ")):
+        sample = Sample(tuple(map(turn, (USER, ASSISTANT), texts)))
+        assert derivation(sample) == derive(sample, MaskOptions(), template(source))
 
 
 LOOKS = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content | replace('j', 'J') }}<|im_end|>\n{% endfor %}"
