@@ -9,7 +9,7 @@ from typing import Any
 
 from prep_assets.proofs.source_fields import as_text, by_message, worked_pieces
 from prep_assets.proofs.source_rows import Walk
-from prep_assets.proofs.source_texts import ANSWERS, ANYWHERE, EXACT, TOOL, Said
+from prep_assets.proofs.source_texts import ANSWERS, EXACT, TOOL, Said
 
 
 def text(walk: Walk, value: Any, role: str, path: str) -> None:
@@ -102,13 +102,12 @@ def tools(walk: Walk, value: Any, role: str, path: str) -> None:
     parsed = (json.loads(value) if value.strip() else []) if isinstance(value, str) else value
     for tool in [parsed] if isinstance(parsed, Mapping) else parsed or ():
         function = tool["function"] if isinstance(tool.get("function"), Mapping) else tool
-        name = function.get("name")
-        walk.said += [Said(f"{path}.name", "", 0, TOOL, name)] if name else []
+        walk.anywhere(function.get("name"), f"{path}.name", TOOL)
         if isinstance(function.get("description"), str):
-            walk.said += [Said(f"{path}.description", "", 0, ANYWHERE, line) for line in function["description"].splitlines()]
-        parameters = function.get("parameters") or function.get("input_schema") or {}
+            walk.anywhere(function["description"].splitlines(), f"{path}.description")
+        parameters = function.get("parameters") or function.get("input_schema")
         properties = parameters.get("properties") if isinstance(parameters, Mapping) else None
-        walk.said += [Said(f"{path}.parameters", "", 0, ANYWHERE, key) for key in properties or {}]
+        walk.anywhere([*properties or ()], f"{path}.parameters")
 
 
 def documents(walk: Walk, value: Any, role: str, path: str) -> None:
