@@ -39,13 +39,11 @@ def _is_message(walk: Walk, value: Any) -> bool:
 
 
 def value(walk: Walk, value: Any, role: str, path: str) -> None:
-    """The value is that of a field of the line."""
+    """The value is that of a field of the line, such as the gold: the same text, or the same number."""
     walk.said.append(Said(path, role, walk.turn, EXACT, json.dumps(value)))
 
 
-def gold(walk: Walk, value: Any, role: str, path: str) -> None:
-    """The value is the gold: the same text, or the same number."""
-    walk.said.append(Said(path, role, walk.turn, EXACT, json.dumps(value)))
+gold = value
 
 
 def worked(walk: Walk, value: Any, role: str, path: str) -> None:
@@ -107,7 +105,7 @@ def tools(walk: Walk, value: Any, role: str, path: str) -> None:
             walk.anywhere(function["description"].splitlines(), f"{path}.description")
         parameters = function.get("parameters") or function.get("input_schema")
         properties = parameters.get("properties") if isinstance(parameters, Mapping) else None
-        walk.anywhere([*properties or ()], f"{path}.parameters")
+        walk.anywhere(list(properties or ()), f"{path}.parameters")
 
 
 def documents(walk: Walk, value: Any, role: str, path: str) -> None:
