@@ -62,7 +62,7 @@ def measured() -> dict[str, dict[str, str]]:
 def test_each_figure_was_measured() -> None:
     found, compared = measured(), 0
     columns = ("Chats", "Chats with tools", "Preference pairs", "Documents")
-    for line in re.findall(r"^\| (?!time)(.+) \|$", read(DOCS / "performance.md"), re.MULTILINE):
+    for line in re.findall(r"^\| (?!time)(.+) \|$", read(DOCS / "performance.md").partition("\n## ")[0], re.MULTILINE):
         name, *figures = [cell.strip() for cell in line.split("|")]
         for ours, theirs in NAMED.items():
             if name.startswith(ours):
