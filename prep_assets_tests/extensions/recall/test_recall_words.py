@@ -15,6 +15,7 @@ from prep_assets.extensions.recall.command import lift, make, planned, search
 from prep_assets.extensions.recall.record import recalls
 from prep_assets.extensions.recall.rules import parse
 from prep_assets.stores.manifest import MANIFEST
+from prep_assets.stores.manifest import Result as CheckResult
 from prep_assets.stores.published import Place
 from prep_assets.stores.version_folders import RECALLED, RECORD, LocalBackend, Pointers
 from prep_assets_tests.extensions.recall.test_recall import RULE, export, found, put, recall, root, settle, tokens, wrong
@@ -29,15 +30,20 @@ def test_what_recipes_may_say_is_no_error_where_there_are_none(tmp_path: Path, n
 
 
 def test_an_error_of_names_that_no_recipe_has_together_says_who_has_them(root: Path) -> None:
-    for asset in ("eval_raw", "sft_raw", "rl_raw", "preference_raw", "contrastive_raw"):
+    rule = "version=1 and asset=pretrain_raw and engine=auto"
+    for asset in ("eval_raw", "sft_raw", "rl_raw"):
         put(root, asset, "x", {}, asset)
-    with pytest.raises(ConfigError) as raised:
-        found(root, "version=1 and asset=pretrain_raw and engine=auto")
-    assert str(raised.value) == (
-        "no recipe can say all of version=1 and asset=pretrain_raw and engine=auto. Stores whose recipes can: version=1: contrastive_raw eval_raw "
-        "preference_raw pretrain_export_bin pretrain_raw pretrain_tokens …; asset=pretrain_raw: pretrain_raw; engine=auto: pretrain_tokens. Leave some "
-        "out: what is made from it is found, too"
+    said = (
+        "no recipe can say all of version=1 and asset=pretrain_raw and engine=auto. Stores whose recipes can: version=1: {}; asset=pretrain_raw: "
+        "pretrain_raw; engine=auto: pretrain_tokens. Leave some out: what is made from it is found, too"
     )
+    with pytest.raises(ConfigError) as raised:
+        found(root, rule)
+    assert str(raised.value) == said.format("eval_raw pretrain_export_bin pretrain_raw pretrain_tokens rl_raw sft_raw")
+    put(root, "contrastive_raw", "x", {}, "7")
+    with pytest.raises(ConfigError) as raised:
+        found(root, rule)
+    assert str(raised.value) == said.format("contrastive_raw eval_raw pretrain_export_bin pretrain_raw pretrain_tokens rl_raw …")
     with pytest.raises(ConfigError, match="asset=rl_prompts: none"):
         found(root, "asset=rl_prompts and template=none")
 
@@ -48,7 +54,15 @@ def test_stores_without_a_partition_have_none(root: Path, rule: str) -> None:
         found(root, rule)
 
 
-@pytest.mark.parametrize("rule", ["stage=pack and asset=sft_packed", "version=1 and asset=sft_packed", "partition=a and asset=sft_tokens"])
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "stage=pack and asset=sft_packed",
+        "version=1 and asset=sft_packed",
+        "partition=a and asset=sft_tokens",
+        "asset=sft_tokens and calls=x",
+    ],
+)
 def test_what_every_recipe_may_say_is_no_error_of_a_store_that_nobody_has(root: Path, rule: str) -> None:
     assert found(root, rule) == {}
 
@@ -67,7 +81,13 @@ def test_the_nearest_name_is_that_behind_the_last_dot(root: Path) -> None:
 def test_an_option_below_one_that_is_not_set_does_not_apply(root: Path) -> None:
     raw = put(root, "pretrain_raw", "c", {}, "c")
     for name, noise in (("c", {"rate": 0.5}), ("d", None)):
-        put(root, "pretrain_tokens", name, {"raw": raw, "tokenizer": {"tokenizers": "0.23", "engine": "auto"}, "noise": noise}, name)
+        put(
+            root,
+            "pretrain_tokens",
+            name,
+            {"raw": raw, "tokenizer": {"tokenizers": "0.23", "engine": "auto"}, "add": {"noise": noise}},
+            name,
+        )
     listed = found(root, "noise.rate>0.1")  # other recipes say nothing of noise
     assert (listed["pretrain_tokens[c]"], "pretrain_tokens[d]" in listed, listed["pretrain_tokens[a]"]) == ("recalled", False, "unclear")
 
@@ -104,12 +124,10 @@ def test_a_mark_is_a_failed_result_and_goes_with_the_recall(root: Path) -> None:
 
 
 def test_what_was_damaged_before_a_recall_is_not_set_aside_again(root: Path) -> None:
-    from prep_assets.stores.manifest import Result
-
     place = Place(root, "pretrain_tokens", "a")
     published = place.current()
     assert published is not None
-    place.set_aside(published, {"file_hashes": Result(False, "rotten")})
+    place.set_aside(published, {"file_hashes": CheckResult(False, "rotten")})
     make(root, RULE)
     assert [*wrong(root)] == ["pretrain_export_bin[a]"] and [*settle(root)] == ["pretrain_export_bin[a]"]
 
@@ -218,3 +236,36 @@ def test_a_list_of_rules(root: Path, tmp_path: Path) -> None:
     )
     assert (second, error.partition("; ")[0]) == ("engin=auto: misspelt", "  error: no recipe has a name 'engin'")
     assert recalls(root) == ()
+
+
+def test_an_order_of_what_has_none_is_told(root: Path) -> None:
+    with pytest.raises(ConfigError) as raised:
+        parse("engine>=auto")
+    assert str(raised.value) == (
+        "engine>=auto: 'auto' is neither a number nor a version, so nothing stands before or behind it. Compare with = or !="
+    )
+
+
+def test_why_has_every_value_of_a_list(root: Path) -> None:
+    put(root, "pretrain_raw", "c", {"schema": ["text", "body"]}, "c")
+    assert [each.why for each in search(root, planned(root, "schema=body"))[0].found if each.state == "recalled"] == ["schema=text body"]
+
+
+def test_a_current_manifest_that_cannot_be_read_does_not_agree(root: Path) -> None:
+    make(root, "partition=z or tokenizers=0.21.4")
+    place = Place(root, "pretrain_tokens", "b")
+    (place.backend.versions / place.pointers.current / MANIFEST).write_text("{}")
+    assert "manifest.json" in wrong(root)["pretrain_tokens[b]"]
+
+
+def test_what_fails_several_checks_names_them(root: Path) -> None:
+    recall(root)
+    place = Place(root, "pretrain_tokens", "a")
+    place.record(
+        place.backend.published(place.pointers.damaged), {name: CheckResult(False, "no") for name in ("file_hashes", "accounting")}
+    )
+    lift(root, 1)
+    assert settle(root)["pretrain_tokens[a]"] in (
+        "not recalled any more, but fails accounting, file_hashes",
+        "not recalled any more, but fails file_hashes, accounting",
+    )

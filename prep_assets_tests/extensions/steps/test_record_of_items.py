@@ -16,9 +16,10 @@ import torch
 from torch.utils.data import DataLoader
 
 from prep_assets import trace
-from prep_assets.errors import ConfigError
+from prep_assets.errors import ConfigError, StoreError
 from prep_assets.extensions.steps.record import Run, rank_file
 from prep_assets.extensions.steps.rows import Stretch, step_of
+from prep_assets.graph.graph import EVERY
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.training import (
     ROWS,
@@ -31,7 +32,7 @@ from prep_assets.training import (
     RowRecord,
 )
 from prep_assets_tests.explain.conftest import Command
-from prep_assets_tests.graph.workspaces import all_unchecked, domain, jsonl, minimal, workspace_in
+from prep_assets_tests.graph.workspaces import all_unchecked, domain, jsonl, make, minimal, workspace_in
 
 
 @pytest.fixture(scope="module")
@@ -203,6 +204,34 @@ def test_groups_of_several_domains(tmp_path: Path) -> None:
     groups = DatasetFactory.load("grpo", workspace.stores / "rl_groups")
     for seen, stretches in seen_items(workspace, tmp_path / "run", groups, lambda items: {"count": len(items)}):
         assert {name for *_, name in said(stretches)} == {name for *_, name in whole(workspace, "rl_groups", None, seen.item)} and stretches
+
+
+def test_prompts_that_were_generated_have_no_source(tmp_path: Path, run: Command) -> None:
+    rows = [{"prompt": f"{n}?", "answer": f"{n}"} for n in range(3)]
+    prompt = {"files": [str(jsonl(tmp_path / "p.jsonl", rows))], "schema": "rl_prompt"}
+    workspace = workspace_in(tmp_path / "w", minimal("rl", {"asked": prompt}, test_fraction=0, arithmetic={"n": 5}))
+    make(workspace, EVERY["arithmetic_prompts"])
+    prompts = RowDataset(workspace.stores / "arithmetic_prompts")
+    found = seen_items(workspace, tmp_path / "run", prompts, lambda items: {"count": len(items)})
+    assert [[(each.place.row, each.source) for each in stretches] for _, stretches in found] == [
+        [(row, None)] for row in range(len(prompts))
+    ]
+    assert "arithmetic_prompts row 0" in (shown := run(workspace, "step", tmp_path / "run", 1).output) and "generated" in shown
+
+
+def test_items_with_other_documents_than_their_row(packed: Workspace, tmp_path: Path) -> None:
+    """As of a loop whose collator took the padding of documents for documents."""
+    count = len(whole(packed, "sft_packed", None, 2))
+    record = RowRecord(tmp_path / "run", PackedDataset(packed.stores / "sft_packed"))
+    record.begin()
+    record.step(1, torch.tensor([[2, piece, 1] for piece in range(count + 1)]), torch.ones(1, count + 1), torch.ones(1, count + 1))
+    record.close()
+    with pytest.raises(StoreError) as raised:
+        step_of(packed, tmp_path / "run", 1)
+    assert str(raised.value) == (
+        f"{tmp_path / 'run'}: item 2 had {count + 1} documents in the loop, and has {count} in its store. Record items in the store's order, "
+        "without padding between documents\nBy number alone: --untraced"
+    )
 
 
 def test_rows_that_are_held_out_say_so(tmp_path: Path, run: Command) -> None:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from prep_assets.extensions.explain.streams import Place
 from prep_assets.extensions.steps.command import _place
-from prep_assets.extensions.steps.record import Run
+from prep_assets.extensions.steps.record import Run, trained_on
 from prep_assets.extensions.steps.rows import SourceRow, Stretch
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.training import PackedDataset, RowRecord
@@ -170,3 +170,11 @@ def test_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     gone = SourceRow("chats", "a.jsonl:2", None, 2, held_out=False)
     assert _place(Stretch(packed, 3, 5, gone))[1:] == ["chats/a.jsonl:2", "not found as it was read row 2"]
+
+
+def test_stores_of_a_run_in_words() -> None:
+    store = {"asset": "pretrain_tokens", "partition": "web", "stream": "web_train", "build_key": "a" * 64, "manifest": "b" * 64}
+    other = {**store, "asset": "sft_packed", "partition": "", "stream": "sft_packed"}
+    hashes = f"(build {'a' * 12}…, manifest {'b' * 12}…)"
+    assert trained_on({"stores": [store, other]}) == f"pretrain_tokens[web] web_train {hashes}, sft_packed {hashes}"
+    assert trained_on({"stores": [{**other, "stream": ""}]}) == f"sft_packed {hashes}"
