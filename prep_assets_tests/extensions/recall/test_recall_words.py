@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -213,6 +214,17 @@ def test_what_another_process_published_meanwhile_stays_current(root: Path, monk
     damaged = place.pointers.damaged
     assert settle(root)["pretrain_tokens[a]"] == "current again"
     assert moved == [{}, {}, {"current": damaged, "damaged": ""}]
+
+
+def test_a_lost_record_is_told_with_its_place(root: Path) -> None:
+    recall(root)
+    mark = Place(root, "pretrain_tokens", "a").backend.published(Place(root, "pretrain_tokens", "a").pointers.damaged).results
+    assert mark is not None
+    shutil.rmtree(root / RECORD)
+    assert wrong(root)["pretrain_tokens[a]"] == (
+        f"{mark[RECALLED].summary}, which set a version aside, is not in {root / RECORD}: the record was lost or replaced. Put it back, or recall by this "
+        "rule again"
+    )
 
 
 @pytest.mark.cli

@@ -190,6 +190,18 @@ def test_a_file_of_another_run(packed: Workspace, train: Train, two: Path, tmp_p
         step_of(packed, two, 1)
 
 
+def test_ranks_that_do_not_agree(packed: Workspace, tmp_path: Path) -> None:
+    for rank, ranks in ((0, 2), (1, 4)):
+        record = RowRecord(tmp_path / "run", PackedDataset(packed.stores / "sft_packed"), rank=rank, world_size=ranks)
+        record.begin(attempt="first")
+        record.step(1)
+        record.close()
+    with pytest.raises(
+        StoreError, match=r"rank-00001\.jsonl and rank 0 do not agree on ranks: 4 and 2\. Step 1 was trained on 2 ranks, after step 0\. Res"
+    ):
+        step_of(packed, tmp_path / "run", 1)
+
+
 def test_a_file_of_another_rank_as_that_of_the_first(packed: Workspace, two: Path) -> None:
     shutil.copy(rank_file(two, 1), rank_file(two, 0))
     with pytest.raises(StoreError, match=r"rank-00000.jsonl is the file of rank 1"):
@@ -349,6 +361,13 @@ def test_a_store_that_was_built_again(few: Workspace, tmp_path: Path, run: Comma
     with pytest.raises(StoreError, match=r"(?s)run was trained on sft_packed \w{12}, which is not kept any more\. .*--untraced"):
         step_of(few, tmp_path / "run", 1)
     assert [(row.seen.item, row.stretches) for row in step_of(None, tmp_path / "run", 1).rows][-1] == (0, ())
+
+
+def test_a_domain_that_is_not_configured_any_more(few: Workspace, tmp_path: Path) -> None:
+    packed, config = one_step(few, tmp_path / "run"), few.configs / "sft.yaml"
+    before = packed()
+    config.write_text(config.read_text("utf-8").replace("chats:", "talks:"), "utf-8")
+    assert packed() == [(*each, None) for *each, _ in before]
 
 
 def test_versions_that_are_not_what_a_run_read(few: Workspace, tmp_path: Path) -> None:
