@@ -15,7 +15,7 @@ from prep_assets.errors import ConfigError
 from prep_assets.extensions.recall.command import lift, make, planned, search
 from prep_assets.extensions.recall.record import recalls
 from prep_assets.extensions.recall.rules import parse
-from prep_assets.stores.manifest import MANIFEST
+from prep_assets.stores.manifest import MANIFEST, digest
 from prep_assets.stores.manifest import Result as CheckResult
 from prep_assets.stores.published import Place
 from prep_assets.stores.version_folders import RECALLED, RECORD, LocalBackend, Pointers
@@ -182,6 +182,7 @@ def test_the_record_says_what_it_was_made_from(root: Path) -> None:
     for published, before in ((first, ""), (second, first.version)):
         recipe = published.manifest.recipe
         assert (recipe["stage"], recipe["before"]) == (RECORD, before)
+        assert published.manifest.config_key == published.manifest.build_key == digest(recipe)
     assert [(each["number"], each["rule"], each["reason"], each["lifted"]) for each in second.manifest.recipe["recalls"]] == [
         (1, RULE, "BOS twice", ""),
         (2, "partition=b", "", ""),

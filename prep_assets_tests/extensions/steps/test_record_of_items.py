@@ -206,6 +206,23 @@ def test_groups_of_several_domains(tmp_path: Path) -> None:
         assert {name for *_, name in said(stretches)} == {name for *_, name in whole(workspace, "rl_groups", None, seen.item)} and stretches
 
 
+def test_items_of_several_stores(tmp_path: Path, run: Command) -> None:
+    """Pairs of two domains, one after the other; the advice names the store of the first that is listed."""
+    rows = {name: [{"prompt": f"{name} {n}?", "chosen": f"Good {n}.", "rejected": "Bad."} for n in range(3)] for name in ("one", "two")}
+    domains = {name: domain(jsonl(tmp_path / f"{name}.jsonl", each), "preference") for name, each in rows.items()}
+    workspace = all_unchecked(workspace_in(tmp_path / "w", minimal("preference", domains, test_fraction=0)))
+    pairs = DatasetFactory.load("dpo", workspace.stores / "preference_tokens_by_domain")
+    found = seen_items(workspace, tmp_path / "run", pairs, lambda items: {"count": len(items)}, losses=lambda batch: (torch.arange(6.0),))
+    places = [{(each.place.partition, each.place.row, each.source and each.source.id) for each in stretches} for _, stretches in found]
+    by_item = {seen.item: place for (seen, _), place in zip(found, places, strict=True)}
+    for item in range(6):
+        [(name, row, source)] = by_item[item]
+        assert (name, row) == (("one", "two")[item // 3], item % 3)
+        assert source == next(iter({each.rpartition("/")[2] for *_, each in whole(workspace, "preference_tokens_by_domain", name, row)}))
+    shown = run(workspace, "step", tmp_path / "run", 1).output
+    assert "prep-assets trace preference_tokens_by_domain -p two" in shown and "--row 2" in shown
+
+
 def test_prompts_that_were_generated_have_no_source(tmp_path: Path, run: Command) -> None:
     rows = [{"prompt": f"{n}?", "answer": f"{n}"} for n in range(3)]
     prompt = {"files": [str(jsonl(tmp_path / "p.jsonl", rows))], "schema": "rl_prompt"}
