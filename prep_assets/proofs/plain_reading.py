@@ -47,6 +47,8 @@ def turns_of_rows(values: Sequence[Any], role_key: str, content_key: str) -> Seq
 _REASONING = "reasoning_content"
 _BESIDE = {ASSISTANT: {_REASONING, "tool_calls"}, TOOL: {"tool_call_id", "name"}}
 """Fields of messages of a role beside its text."""
+_parsed = json.JSONDecoder(object_pairs_hook=unique).decode
+_compact, _spaced = (json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=both).encode for both in ((",", ":"), None))
 _Asked = tuple[str, str | None]
 """Name and id of a call."""
 
@@ -137,19 +139,19 @@ def _call(call: Row) -> tuple[_Asked, str]:
         raise _Unusual
     name, arguments = _text(function["name"]), function["arguments"]
     if type(arguments) is str:
-        arguments = json.loads(arguments, object_pairs_hook=unique)
+        arguments = _parsed(arguments)
     if type(arguments) is not dict:
         raise _Unusual
     read = {"name": name, "arguments": arguments, **({} if identity is None else {"id": _text(identity)})}
-    return (name, identity), json.dumps(read, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return (name, identity), _compact(read)
 
 
 def _tools(value: Any) -> tuple[Row, ...]:
     """Tools, each with its JSON."""
-    listed = json.loads(value, object_pairs_hook=unique) if type(value) is str and value else value
+    listed = _parsed(value) if type(value) is str and value else value
     if type(listed or []) is not list:
         raise _Unusual
-    return tuple([Spelled(tool, json.dumps(tool, ensure_ascii=False, allow_nan=False)) for tool in listed or ()])
+    return tuple([Spelled(tool, _spaced(tool)) for tool in listed or ()])
 
 
 def _require_results(asked: Sequence[_Asked], results: Sequence[Turn]) -> None:
