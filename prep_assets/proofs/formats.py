@@ -18,8 +18,8 @@ What JSON Schema cannot say stands there as well:
 - ``x-tokens``: the rule that reads ids and weights of a row of token ids
 - ``x-runs``: the rule that reads the calls of a model in a row of agents' runs
 - ``x-writes``: what its schema writes between or around texts
-- ``x-beyond``: reasons for rejecting a row that the definition accepts → the rule that derives it again, null where none does; before them names of such lists
-  in `common.json`. ``x-open``: it is of the outermost objects only, and any reason without a rule is beyond it
+- ``x-beyond``: reasons for rejecting a row that the definition accepts, ``*`` for any other → the rule that derives it again, null where none does; before
+  them names of such lists in `common.json`. ``x-open``: it is of the outermost objects only, and any reason without a rule is beyond it
 
 JSON in a text is ``contentSchema``, which is asserted here.
 """

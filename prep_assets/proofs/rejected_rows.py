@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-from prep_assets.proofs.formats import Format, definition_of, rule_named
-from prep_assets.proofs.row_rules import JudgedRow, Rule, chats, letters, no_json
+from prep_assets.proofs.formats import Format, definition_of, format_of, rule_named
+from prep_assets.proofs.row_rules import JudgedRow, Message, Rule, chats, letters, no_json
 from prep_assets.proofs.source_fields import CALLS, REASONINGS, WEIGHTS
 from prep_assets.samples import Row
 
 # Which reasons are beyond the definitions.
 
+ANY = "*"
+"""Any other reason."""
+FAILED = "schema_error"
+"""The reason for which a row is rejected whose schema raised an error of its own: no rule derives it."""
 Rules = dict[str, Rule | None]
 """A reason for rejecting a row that its definition accepts → the rule that derives it again; `None` where none does."""
 
@@ -54,13 +59,16 @@ def ruling(format: Format, row: Row, reason: str) -> str | None:
         return None if found is None else ""
     accepting, read = found
     known = beyond(accepting.reasons)
-    if reason not in known:
-        if definition_of(accepting.reasons).get("x-open"):
+    is_open = definition_of(accepting.reasons).get("x-open")
+    if is_open and reason == FAILED:
+        return f"the definition of {accepting.name!r} accepts it, and its schema fails on it"
+    if not {reason, ANY} & {*known}:
+        if is_open:
             return None
         known = _shared("anywhere")
-    if reason not in known:
+    if not {reason, ANY} & {*known}:
         return f"the definition of {accepting.name!r} accepts it, and no rule beyond it rejects a row for {reason!r}"
-    must = _must(known[reason], read, accepting)
+    must = _must(known.get(reason, known.get(ANY)), read, accepting)
     if must is None:
         return None
     return "" if must else f"the definition of {accepting.name!r} accepts it, and a second reading finds no {reason!r}"
@@ -77,8 +85,20 @@ def kept_fault(format: Format, row: Row) -> str:
     keys = _keys(read, accepting)
     for reason, rule, about in _of_kept(accepting.reasons):
         if (about is None or not keys.isdisjoint(about)) and _must(rule, read, accepting):
-            return f"a second reading finds {reason!r}"
+            return "by a second reading it is not whole" if reason == ANY else f"a second reading finds {reason!r}"
     return ""
+
+
+def chat_fault(messages: Sequence[Message], tools: object) -> str:
+    """Return why messages that a rule makes of a row are no chat; ``""`` where nothing says so.
+
+    Raises:
+        ValueError: they have a number that is none, of which nobody can tell.
+    """
+    chat, judge = {"messages": messages, "tools": tools}, format_of("messages", {})
+    assert judge is not None
+    json.dumps(chat, allow_nan=False)
+    return kept_fault(judge, chat)
 
 
 @lru_cache(1 << 8)

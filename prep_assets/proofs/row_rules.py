@@ -181,8 +181,8 @@ def tool_faults(chat: Sequence[Message], format: Format) -> set[str]:
                     waiting or (before.letter == turn.letter == "a" and any(call.get("id") is None for call in before.calls))
                 ):
                     faults.add("unanswered_tool_call")
-                made.update(filter(None, ids))
-                waiting.update(filter(None, ids))
+                made.update(id for id in ids if id is not None)
+                waiting.update(id for id in ids if id is not None)
                 before = turn
             continue
         results = [*run]

@@ -228,6 +228,10 @@ class Reading(Struct, dict=True):
             return ""
         if isinstance(example, Sample) and example.tokenized is not None:  # whose texts are those of its ids
             return ""
+        if any(turn.role == "system" and not turn.text.strip() for turns in parts_of(example) for turn in turns) and not self._instructs(
+            row
+        ):
+            return "its example has a system turn that says nothing, and it has none"
         regions = [region for turns in parts_of(example) for turn in turns for region in turn.regions]
         left = "\0".join(region.text for region in regions if region.kind == TEXT and not region.drop)
         try:
@@ -244,6 +248,16 @@ class Reading(Struct, dict=True):
             left = left.replace(text, "\0", count) if text else left
         left = left.replace("\0", " ").strip()
         return f"its example says {left[:60]!r} as well" if left else ""
+
+    def _instructs(self, value: Any) -> bool:
+        """Whether anything of a row may be a system turn."""
+        if isinstance(value, list | tuple):
+            return any(map(self._instructs, value))
+        if not isinstance(value, Mapping):
+            return False
+        named = {name for column in self.columns if column.role == "system" for name in column.names}
+        tagged = (self.roles.get(str(as_text(value[key]))) == "system" for key in self.role_keys if key in value)
+        return not named.isdisjoint(value) or any(tagged) or any(map(self._instructs, value.values()))
 
 
 FILES = ("images", "image", "videos", "video", "audios", "audio")

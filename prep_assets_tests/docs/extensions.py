@@ -40,9 +40,9 @@ USES: Mapping[str, str] = {
     "exports": """
         checks.of_stores checks.sources_again cli cli.stores config.base config.family config.models data.quarantine errors
         graph.graph load own_code packing.strategies pipeline.asset pipeline.examples pipeline.media pipeline.workspace plugins
-        proofs.certificate proofs.verdict samples schemas.registry stores.arrays stores.files stores.groups stores.guards stores.h5
-        stores.images stores.lists stores.manifest stores.published stores.shards stores.table stores.verification
-        stores.version_folders text.certify text.conversation text.environment text.template workers.pool
+        proofs.certificate proofs.tables proofs.verdict samples schemas.registry stores.arrays stores.files stores.groups
+        stores.guards stores.h5 stores.images stores.lists stores.manifest stores.published stores.shards stores.table
+        stores.verification stores.version_folders text.certify text.conversation text.environment text.template workers.pool
     """,
     "neighbours": """
         checks.licences cli cli.stores cli.terminal config.family config.loading config.models data.blocks data.files data.quarantine
@@ -78,11 +78,13 @@ USES: Mapping[str, str] = {
         schemas.registry schemas.turns
     """,
     "atif": """
-        checks.registry checks.sources_again errors pipeline.asset proofs.mutations proofs.source_fields proofs.source_rows
-        proofs.source_rules proofs.verdict samples schemas.fields schemas.registry schemas.turns stores.table text.render
+        checks.registry checks.sources_again errors pipeline.asset proofs.formats proofs.mutations proofs.rejected_rows
+        proofs.row_rules proofs.source_fields proofs.source_rows proofs.source_rules proofs.verdict samples schemas.fields
+        schemas.registry schemas.turns stores.table text.render
     """,
     "sessions": """
-        errors proofs.source_rows proofs.source_rules samples schemas.fields schemas.registry schemas.turns stores.files
+        errors proofs.formats proofs.rejected_rows proofs.row_rules proofs.source_rows proofs.source_rules samples schemas.fields
+        schemas.registry schemas.turns stores.files
     """,
     "token_ids": """
         errors proofs.formats proofs.row_rules proofs.source_fields samples schemas.fields schemas.registry schemas.turns
@@ -172,8 +174,7 @@ USES: Mapping[str, str] = {
         pipeline.conversations pipeline.examples pipeline.media pipeline.rendering pipeline.sources pipeline.workspace
         proofs.chat_blocks proofs.derive proofs.formats proofs.mask proofs.mutations proofs.plain_reading proofs.row_rules
         proofs.second_reading proofs.source_fields proofs.source_rows proofs.source_rules proofs.source_texts proofs.verdict samples
-        schemas.fields schemas.reader schemas.registry schemas.turns stores.files stores.published stores.table text.encode
-        text.spans
+        schemas.fields schemas.reader schemas.registry schemas.turns stores.published stores.table text.encode text.spans
     """,
     "rl": """
         checks.of_conversations checks.of_stores checks.of_texts checks.rejections checks.relations checks.selection

@@ -223,7 +223,7 @@ def _calls(run: int, trajectory: Row, logprobs_key: str | None, subagents: bool,
             given, ids, *scores = (value_at(metrics, key, f"{place}.metrics") for key in keys)
             prompt, wrote = ids_of(given, f"{place}.metrics.{keys[0]}"), ids_of(ids, f"{place}.metrics.{keys[1]}")
             logprobs = numbers_of(scores[0], f"{place}.metrics.{logprobs_key}") if logprobs_key else None
-            if not (prompt and wrote) or len(logprobs or wrote) != len(wrote):
+            if not (prompt and wrote) or len(wrote if logprobs is None else logprobs) != len(wrote):
                 detail = (
                     f"{place} has {len(prompt)} ids of its prompt, {len(wrote)} sampled ones and {len(logprobs or ())} log-probabilities"
                 )
