@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.checks.counts import nonzero
-from prep_assets.checks.of_stores import ids_type
+from prep_assets.checks.of_stores import ids_type, require_full_shards
 from prep_assets.checks.sources_again import files_of
 from prep_assets.pipeline.asset import Store
 from prep_assets.pipeline.media import record_files
@@ -41,6 +41,7 @@ def packed_rows(store: Store, table: Table) -> Iterator[Verdict]:
     types = ids_type(store) | {"loss_mask": "float32" if fractions else "int8"}
     yield check_rows(table, vocabulary_size=vocabulary.size, pad_id=vocabulary.pad_id, types=types)
     if (store.directory / table.name).is_dir():
+        require_full_shards(store, store.directory / table.name, np.full(len(table), table.width))
         yield check_positions(table.columns[POSITIONS].values, table)
     yield from files_of(store).verdicts([table])
 

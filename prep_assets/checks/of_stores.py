@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from msgspec import structs
 
+from prep_assets.array_types import Ints
 from prep_assets.checks.counts import metrics_again, recounted, stored_records, uncounted
 from prep_assets.checks.sources_again import files_of
 from prep_assets.data.quarantine import Refusal, read_quarantine
@@ -21,7 +22,7 @@ from prep_assets.pipeline.sources import domain_of, read_sources, strings_in
 from prep_assets.pipeline.workspace import build_command
 from prep_assets.plugins import of_extension
 from prep_assets.proofs.accounting import account
-from prep_assets.proofs.tables import check_rows
+from prep_assets.proofs.tables import check_rows, require_filled
 from prep_assets.proofs.verdict import Verdict, Worst, combined
 from prep_assets.schemas.fields import NEUTRAL
 from prep_assets.stores.arrays import batches, stretches
@@ -190,7 +191,7 @@ def token_rows(store: Store) -> Verdict:
     """Check the rows of every stream, and their images; both sides of pairs must hold the same records.
 
     Raises:
-        StoreError: they do not; or as `require_needed`.
+        StoreError: they do not; or as `require_needed` and `require_full_shards`.
     """
     streams, size = store.streams(), store.vocabulary.size
     for name, stream in streams.items() if store.holds(PAIRS) else ():
@@ -203,10 +204,27 @@ def token_rows(store: Store) -> Verdict:
             raise StoreError(f"{name} is made from {file}, which has no line")
     if isinstance(source, FromRows):
         require_needed(store, streams)
+    for name, stream in streams.items():
+        require_full_shards(store, store.directory / name, stream.lengths)
     types = types_of(store, streams.values()) if isinstance(source, FromRows) else ids_type(store)
     longest = store.family.preprocessing.max_seq_len if store.asset.name == "sft_tokens" else None
     records = (check_rows(stream, vocabulary_size=size, types=types, longest=longest) for stream in streams.values())
     return combined(chain(records, files_of(store).verdicts(streams.values())))
+
+
+def require_full_shards(store: Store, folder: Path, lengths: Ints) -> None:
+    """Check that the shards of records, if there are any, are as full as the options allow.
+
+    Args:
+        lengths: of each record, in tokens.
+
+    Raises:
+        StoreError: they are not.
+    """
+    metas = sorted(folder.glob("shard_*/meta.json"), key=lambda meta: int(meta.parent.name.removeprefix("shard_")))
+    if len(lengths) and metas:
+        sizes = [int(json.loads(meta.read_bytes())["sequence"]["shape"][0]) for meta in metas]
+        require_filled(sizes, store.family.output.max_tokens_per_shard, lengths)
 
 
 def require_needed(store: Store, streams: Mapping[str, Table]) -> None:

@@ -15,9 +15,8 @@ import numpy.typing as npt
 from msgspec import Struct, field
 
 from prep_assets import plugins
-from prep_assets.proofs.second_reading import Rows, canonical_json, digest, sorted_json
+from prep_assets.proofs.second_reading import Rows, Seen, canonical_json, digest, sorted_json
 from prep_assets.stores.arrays import sorted_groups
-from prep_assets.stores.files import Digests
 
 # Second evaluation of `where` and `domain_key`.
 
@@ -246,7 +245,7 @@ def select(files: Iterable[tuple[int, bool, Rows]], rules: Rules, first: First |
 
 
 def _new_digests() -> First:
-    seen = Digests()
+    seen = Seen()
     return lambda file, row, digest: seen.add(digest)
 
 

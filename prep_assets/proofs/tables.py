@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.array_types import Ints
+from prep_assets.errors import StoreError
 from prep_assets.proofs.verdict import Verdict, Worst, fails
 from prep_assets.stores.arrays import batches, cumulative_sums, predecessors, stretches
 from prep_assets.stores.files import note_mapped_bytes
@@ -164,6 +165,28 @@ def check_rows(
         return Verdict(True, f"{len(table):,} records, {numbers['tokens']:,} tokens: lengths, ids and mask are sound", numbers)
     sound = f"{len(table):,} rows of {table.width:,}, {numbers['pieces']:,} pieces: borders, padding, ids and mask are sound"
     return Verdict(True, sound, numbers)
+
+
+def require_filled(filled: Sequence[int], limit: int, sizes: Ints | None = None) -> None:
+    """Raise for files that do not hold whole rows, each as many as `limit` allows.
+
+    Args:
+        filled: what each file holds: rows, or tokens or bytes of them.
+        limit: the most of these that a file may hold; a larger row is alone in its file.
+        sizes: of each row, in tokens or bytes.
+
+    Raises:
+        StoreError: a file holds more or less, or ends inside a row.
+    """
+    used, first = np.asarray(filled, np.int64), np.ones(len(filled), np.int64)
+    if sizes is not None:
+        sums, ends = np.cumsum(np.append(0, sizes[sizes > 0])), np.cumsum(np.append(0, used))
+        at = np.searchsorted(sums, ends)
+        if sums[-1] != ends[-1] or (sums[at] != ends).any():
+            raise StoreError(f"files with {filled[:20]} do not end where rows do")
+        first = np.diff(sums)[at[:-1]]
+    if ((used > limit) & (used != first)).any() or (used[:-1] + first[1:] <= limit).any():
+        raise StoreError(f"files hold {filled[:20]}; each should hold as many rows as {limit:,} allows")
 
 
 def _row_faults(

@@ -127,6 +127,21 @@ def of_type(stream: str, key: str, dtype: str) -> Spoil:
     return spoil
 
 
+def empty_shard(stream: str) -> Spoil:
+    """A shard without a record stands before the first one."""
+
+    def spoil(published: Published) -> None:
+        first = published.directory / stream / "shard_0000"
+        about = json.loads((first / "meta.json").read_text())
+        first.rename(first.with_name("shard_0001"))
+        first.mkdir()
+        for key in about:
+            (first / f"{key}.bin").touch()
+        (first / "meta.json").write_text(json.dumps({key: {**each, "shape": [0]} for key, each in about.items()}))
+
+    return spoil
+
+
 def said_to_be_aligned(published: Published) -> None:
     """The rows are said to have room for documents of multiples of a place that all have."""
     path = published.directory / "sft_packed.documents" / "sources.json"
@@ -257,6 +272,10 @@ SPOILED = [
             ("preference_tokens", "chosen", "sequence", "uint16"),
             ("rl_groups_by_domain", "responses", "sequence", "int64"),
         )
+    ),
+    *(
+        Mutation("an empty shard", asset, "row_integrity", empty_shard(stream))
+        for asset, stream in (("sft_packed", "sft_packed"), ("sft_tokens", "train"), ("rl_groups", "prompts"))
     ),
     Mutation("id outside", "sft_packed", "row_integrity", on_packed("sequence", assign(0, 7, 1 << 20))),
     Mutation("negative id", "sft_packed", "row_integrity", on_packed("sequence", assign(0, 7, -100))),

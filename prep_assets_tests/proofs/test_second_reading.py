@@ -27,10 +27,12 @@ from prep_assets.proofs import second_reading as source_rows
 from prep_assets.proofs.second_reading import (
     Between,
     NoCall,
+    Seen,
     Unsupported,
     canonical_json,
     conflicting_thoughts,
     decompressed,
+    digest,
     fingerprint,
     group_again,
     is_held_out,
@@ -522,3 +524,14 @@ def test_control_tokens_that_are_typed_are_taken_out(kind: str, text: str, left:
     sample = Sample((Turn("user", (Region(kind, text),)),))
     assert untyped(sample, typed_tokens(["<|x|>", "<|x|>y"])).turns[0].regions[0].text == left
     assert untyped(sample, typed_tokens([])) == sample
+
+
+@given(st.lists(st.integers(0, 40)))
+def test_what_was_seen_is_that_of_a_set(numbers: list[int]) -> None:
+    """Of digests of which the first four stand in a set, the others in a table."""
+    seen, known = Seen(plain=4), set[int]()
+    for number in numbers:
+        value = digest(b"%d" % number)
+        assert (value in seen) == (number in known)
+        assert seen.add(value) == (number not in known)
+        known.add(number)

@@ -56,19 +56,19 @@ class _Characters(_Texts):
 
 
 @bounded_cache("renderers of DeepSeek V4", 8)
-def _renderer(by_character: bool, thinking: bool, effort: str) -> tuple[Any, _Texts, int]:
+def _renderer(kind: type[_Texts], thinking: bool, effort: str) -> tuple[Any, _Texts, int]:
     from renderers.configs import DeepSeekV4RendererConfig
     from renderers.deepseek_v4 import DeepSeekV4Renderer
 
-    tokenizer = _Characters() if by_character else _Texts()
+    tokenizer = kind()
     renderer = DeepSeekV4Renderer(tokenizer, DeepSeekV4RendererConfig(enable_thinking=thinking, reasoning_effort=effort))
     return renderer, tokenizer, len(tokenizer)
 
 
 def _rendered(
-    by_character: bool, messages: Messages, tools: Sequence[Any], options: Options, prompted: bool
+    kind: type[_Texts], messages: Messages, tools: Sequence[Any], options: Options, prompted: bool
 ) -> tuple[str, tuple[Interval, ...]]:
-    renderer, tokenizer, known = _renderer(by_character, options.get("enable_thinking", False), options.get("reasoning_effort", "low"))
+    renderer, tokenizer, known = _renderer(kind, options.get("enable_thinking", False), options.get("reasoning_effort", "low"))
     try:
         rendered = renderer.render(list(messages), tools=list(tools) or None, add_generation_prompt=prompted)
         # answers may touch, so each is marked by its number
@@ -79,11 +79,11 @@ def _rendered(
 
 
 def _write(messages: Messages, tools: Sequence[Any], options: Options, prompted: bool) -> str:
-    return _rendered(False, messages, tools, options, prompted)[0]
+    return _rendered(_Texts, messages, tools, options, prompted)[0]
 
 
 def _mark(messages: Messages, tools: Sequence[Any], options: Options, prompted: bool) -> tuple[str, tuple[Interval, ...]]:
-    return _rendered(True, messages, tools, options, prompted)
+    return _rendered(_Characters, messages, tools, options, prompted)
 
 
 @bounded_cache("second renderers of DeepSeek V4", 8)

@@ -61,8 +61,9 @@ def _conversation(messages: Messages, tools: Sequence[Any], options: Options) ->
     """A chat as Harmony's messages: the preamble, system prompt and tools as the developer's, reasoning and calls in channels of their own."""
     from openai_harmony import Author, DeveloperContent, Message, ReasoningEffort, Role, SystemContent, ToolDescription
 
+    date = options.get("conversation_start_date", FROZEN_CLOCK.date())
     effort = ReasoningEffort[options.get("reasoning_effort", "medium").upper()]
-    preamble = SystemContent.new().with_reasoning_effort(effort).with_conversation_start_date(_date(options))
+    preamble = SystemContent.new().with_reasoning_effort(effort).with_conversation_start_date(str(date))
     yield Message.from_role_and_content(Role.SYSTEM, preamble)
     instructed = bool(messages) and messages[0]["role"] in ("system", "developer")
     instructions = messages[0]["content"] if instructed else ""
@@ -111,10 +112,6 @@ def _answer(message: Mapping[str, Any], content: str) -> Iterator[Any]:
         yield said(text, "commentary").with_recipient(f"functions.{call['function']['name']}").with_content_type("json")
 
 
-def _date(options: Options) -> str:
-    return str(options.get("conversation_start_date", FROZEN_CLOCK.date().isoformat()))
-
-
 @bounded_cache("second renderers of gpt-oss", 8)
 def _second(effort: Literal["low", "medium", "high"], date: str) -> Any:
     from tml_renderers.renderers import GptOss
@@ -123,7 +120,8 @@ def _second(effort: Literal["low", "medium", "high"], date: str) -> Any:
 
 
 def _renderer(options: Options) -> Any:
-    return _second(options.get("reasoning_effort", "medium"), _date(options))
+    # what the first renderer takes where nothing is said is found once more, so that the two can differ
+    return _second(options.get("reasoning_effort") or "medium", str(options.get("conversation_start_date") or FROZEN_CLOCK.date()))
 
 
 def _again(messages: Messages, tools: Sequence[Any], options: Options, prompted: bool) -> str:

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from prep_assets.array_types import Ints
 from prep_assets.errors import ConfigError, StoreError
+from prep_assets.proofs.tables import require_filled as require_filled
 from prep_assets.stores.table import Table
 
 # What a format that has no masks loses.
@@ -132,28 +133,6 @@ def locate_row(ends: Ints, number: int) -> tuple[int, int]:
     """The part that holds a row, and the row's number in it; `ends` are the cumulative row counts of the parts."""
     part = int(np.searchsorted(ends, number, "right"))
     return part, number - (int(ends[part - 1]) if part else 0)
-
-
-def require_filled(filled: Sequence[int], limit: int, sizes: Ints | None = None) -> None:
-    """Raise for files that do not hold whole rows, each as many as `limit` allows.
-
-    Args:
-        filled: what each file holds: rows, or tokens or bytes of them.
-        limit: the most of these that a file may hold; a larger row is alone in its file.
-        sizes: of each row, in tokens or bytes.
-
-    Raises:
-        StoreError: a file holds more or less, or ends inside a row.
-    """
-    used, first = np.asarray(filled, np.int64), np.ones(len(filled), np.int64)
-    if sizes is not None:
-        sums, ends = np.cumsum(np.append(0, sizes[sizes > 0])), np.cumsum(np.append(0, used))
-        at = np.searchsorted(sums, ends)
-        if sums[-1] != ends[-1] or (sums[at] != ends).any():
-            raise StoreError(f"files with {filled[:20]} do not end where rows do")
-        first = np.diff(sums)[at[:-1]]
-    if ((used > limit) & (used != first)).any() or (used[:-1] + first[1:] <= limit).any():
-        raise StoreError(f"files hold {filled[:20]}; each should hold as many rows as {limit:,} allows")
 
 
 def require_rows_per_file(files: Sequence[Path], rows_per_file: int, row_group: int) -> None:

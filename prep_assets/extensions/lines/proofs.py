@@ -12,12 +12,12 @@ import numpy as np
 from msgspec import Struct
 
 from prep_assets.array_types import Ints
-from prep_assets.proofs.second_reading import fingerprint
+from prep_assets.proofs.second_reading import Seen, fingerprint
 from prep_assets.proofs.tables import BLOCK, column_of, first_difference, gather, spans_of
 from prep_assets.proofs.verdict import Numbers, Rule, Verdict, Worst, added, fails, holds, some_fail
 from prep_assets.samples import ASSISTANT, COMPLETION
 from prep_assets.stores.arrays import batches, stretches
-from prep_assets.stores.files import Digests, dumps
+from prep_assets.stores.files import dumps
 from prep_assets.stores.table import MARGIN, Ragged, Table
 
 # Lines of a JSONL store against their source rows, field by field.
@@ -110,7 +110,7 @@ def judged(
         key: the field whose value must not be in both a training and a held-out file.
         fault_of: file and row → any other fault.
     """
-    seen = Digests()
+    seen = Seen()
     for name, rows in files.items():
         for number, row in enumerate(rows, 1):
             fault, digest = fault_of(name, row), fingerprint(row.get(key))
@@ -121,7 +121,7 @@ def judged(
             yield name, f"{name} line {number:,}", row, fault
 
 
-def contradicted(said: tuple[str, str] | None, known: Digests) -> bool:
+def contradicted(said: tuple[str, str] | None, known: Seen) -> bool:
     """Whether one of the lines before, whose digests are `known`, says otherwise of the same; adds what this one says."""
     if said is None:
         return False

@@ -28,6 +28,7 @@ from prep_assets.extensions.rl.checks import (
     refused_groups,
     rendered_groups,
     rendered_prompts,
+    rows_again,
     steps_again,
 )
 from prep_assets.extensions.rl.config import Rl, group_domains, prompt_domains
@@ -271,7 +272,15 @@ RL_GROUPS_BY_DOMAIN = Asset(
     ),
     streams=SPLITS,
     source=FromRows(
-        Group, refused_groups, by_prompt, rendered=rendered_groups, sequences=sequences, oracles={"tokenize/step_inside_token": steps_again}
+        Group,
+        refused_groups,
+        by_prompt,
+        rendered=rendered_groups,
+        sequences=sequences,
+        oracles={
+            "tokenize/step_inside_token": steps_again,
+            **dict.fromkeys(("tokenize/ids_differ_from_text", "tokenize/lossy_trace"), rows_again),
+        },
     ),
     domains=group_domains,
     absent=absent,

@@ -14,8 +14,8 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from prep_assets.checks.of_conversations import IDENTITY, fresh_render
-from prep_assets.checks.of_stores import ids_type
-from prep_assets.checks.rejections import read_as_said
+from prep_assets.checks.of_stores import ids_type, require_full_shards
+from prep_assets.checks.rejections import of_tokens, read_as_said
 from prep_assets.checks.relations import Pairs, has_few_tokens, is_small, relation
 from prep_assets.checks.selection import as_built
 from prep_assets.checks.sources_again import StoredRows, domain_source, example_of
@@ -54,7 +54,7 @@ from prep_assets.pipeline.examples import converter
 from prep_assets.pipeline.sources import domain_of
 from prep_assets.proofs.chat_blocks import PlainDerivation, answers_derivation
 from prep_assets.proofs.derive import MaskOptions
-from prep_assets.proofs.formats import definition_of, rule_named
+from prep_assets.proofs.formats import definition_of, files, rule_named
 from prep_assets.proofs.mask import UNWEIGHED, Conversation, IdentityProof, Left, MaskProof
 from prep_assets.proofs.second_reading import group_again, read_again, shown_by
 from prep_assets.proofs.tables import check_rows
@@ -257,6 +257,25 @@ def steps_again(store: Store) -> Callable[[str, Row], str | None]:
     return judge
 
 
+def rows_again(store: Store) -> Callable[[str, Row], str | None]:
+    """Return what judges groups whose ids are said to differ from their texts: right where their rows are not those of the calls in the source."""
+    domain, others = domain_source(store).domain, of_tokens(store)
+    runs = definition_of(domain.schema_name).get("x-runs") if domain.schema_name in files() else None
+    if runs is None:
+        return others
+    convert, calls_of = converter(domain, Group), rule_named(runs)
+
+    def judge(reason: str, row: Row) -> str | None:
+        sampled = example_of(convert, row, "", Group).sampled
+        assert sampled is not None and sampled.masks is not None and sampled.prompt is not None
+        spans = zip(sampled.runs, sampled.responses, sampled.masks, strict=True)
+        rows = [RunRow(*at, [*sampled.prompt, *ids], [0] * len(sampled.prompt) + [*mask], []) for at, ids, mask in spans]
+        verdict = check_runs([Runs("it", rows, calls_of(row, domain.options))])
+        return others(reason, row) if verdict.passed else f"its calls are other rows than its schema makes of them: {verdict.summary}"
+
+    return judge
+
+
 def groups_of(store: Store, stream: Table) -> Callable[[StoredRows], Sequence[StoredGroup]]:
     """Return what gives the groups of a split with their sources; all checks take the same.
 
@@ -301,8 +320,10 @@ def _group_integrity(store: Store) -> Verdict:
     may_hold_out = store.family.of_some("test_fraction") or any(domain_of(store.family, name).test_files for name in store.domains)
     if TEST in folders and not may_hold_out:
         raise StoreError(f"nothing is held out, and there is a folder {TEST}. Build it again")
-    tables = (open_stream(folder, name) for folder in folders.values() for name in (PROMPTS, RESPONSES))
-    return combined(check_rows(table, vocabulary_size=size, types=types) for table in tables)
+    tables = {folder / name: open_stream(folder, name) for folder in folders.values() for name in (PROMPTS, RESPONSES)}
+    for place, table in tables.items():
+        require_full_shards(store, place, table.lengths)
+    return combined(check_rows(table, vocabulary_size=size, types=types) for table in tables.values())
 
 
 GROUP_ROWS = Check("row_integrity", "Ids are inside the vocabulary, and every response trains something.", _group_integrity)

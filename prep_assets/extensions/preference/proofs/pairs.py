@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from prep_assets.extensions.lines.proofs import ON_BOTH_SIDES, Rows, about, contradicted, judged
+from prep_assets.proofs.second_reading import Seen
 from prep_assets.proofs.verdict import AS_FLOAT32, Rule, Verdict, Worst, shown, some_fail
-from prep_assets.stores.files import Digests
 
 # Preference pairs: one prompt, two different answers, nothing empty, no prompt on both sides of the split. Labelled answers likewise.
 
@@ -35,7 +35,7 @@ def check_pairs(
 ) -> Verdict:
     """Check every pair, labelled answer and list, and that no prompt of the training files is held out. In `one_domain` no answer to a prompt may be labelled
     good and bad."""
-    answers = Digests()
+    answers = Seen()
     training = {"train": train, "unpaired": unpaired, "ranked": ranked}
     files = {**training, "test": test, "unpaired_test": unpaired_test, "ranked_test": ranked_test}
     checked = ("pairs_checked", "pairs_failed", "longer_chosen", "prompts_in_both")

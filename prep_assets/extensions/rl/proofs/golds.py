@@ -14,8 +14,8 @@ from fractions import Fraction
 from typing import Any
 
 from prep_assets.extensions.lines.proofs import Rows, about, contradicted
+from prep_assets.proofs.second_reading import Seen
 from prep_assets.proofs.verdict import Numbers, Rule, Verdict, Worst, shown, some_fail
-from prep_assets.stores.files import Digests
 
 _OPERATORS: Mapping[type, Callable[[Fraction, Fraction], Fraction]] = {
     ast.Add: operator.add,
@@ -155,7 +155,7 @@ def _fraction(text: str) -> Fraction | None:
 
 def check_prompts(train: Rows, test: Rows) -> Verdict:
     """Check that no prompt of a domain has two golds."""
-    known, checked, failed, worst = Digests(), 0, 0, None
+    known, checked, failed, worst = Seen(), 0, 0, None
     for name, rows in {"train": train, "test": test}.items():
         for number, row in enumerate(rows, 1):
             checked += 1
