@@ -200,6 +200,18 @@ PLANTS: Mapping[str, Change] = {
         "return Group(prompt, responses, rewards, sampled=sampled, steps=steps, **offered(row))",
         "return Group(prompt, responses[::-1], rewards, sampled=sampled, steps=steps, **offered(row))",
     ),
+    "the branch of a session": (
+        "sft sessions",
+        "extensions/sessions/harness",
+        "elif left := [at for at in spoken if at not in kept]:",
+        "elif left := [at for at in spoken]:",
+    ),
+    "results between the blocks of a message": (
+        "sft sessions",
+        "extensions/agents/logs",
+        "for place, block in blocks)\n            continue",
+        "for place, block in blocks)\n            pass",
+    ),
     "texts of a result": (
         "sft sessions",
         "extensions/sessions/harness",
@@ -211,6 +223,24 @@ PLANTS: Mapping[str, Change] = {
         "extensions/atif/schema",
         'message |= {"loss_weight": 0} if source == "agent" else {}',
         "message |= {}",
+    ),
+    "log-probabilities of a call": (
+        "rl traces",
+        "extensions/atif/schema",
+        "len(wrote if logprobs is None else logprobs) != len(wrote):",
+        "len(wrote if logprobs is None else logprobs) >= len(wrote):",
+    ),
+    "how full a shard is": (
+        "rl",
+        "stores/shards",
+        "if size and self._tokens and self._tokens + size > self._limit:",
+        "if not (size and self._tokens and self._tokens + size > self._limit):",
+    ),
+    "a set of digests": (
+        "rl",
+        "stores/files",
+        "return self._table[self._find_slot(*_halves(digest))] != 0",
+        "return self._table[self._find_slot(*_halves(digest))] != 1",
     ),
     "a trace that has lost a part": (
         "rl traces",
@@ -564,8 +594,11 @@ LONG = {"exports sft", "exports pretrain", "pretrain fields", "sft phi", "sft pr
 OFTEN = {
     of for of in (change[0] for change in PLANTS.values()) if of not in LONG and sum(change[0] == of for change in PLANTS.values()) > 2
 }
-FOUND_FIRST = ("the last trained stretch of a form", "characters of bytes", "reasoning", "order of tool results", "weights of messages")
-"""Of the bugs that were published when bugs were first planted, those that another one stands for below."""
+FOUND_FIRST = (
+    *("the last trained stretch of a form", "characters of bytes", "reasoning", "order of tool results", "weights of messages"),
+    *("results between the blocks of a message", "a set of digests", "how full a shard is"),
+)
+"""Of the bugs that were published once, those that another one stands for below."""
 FIXED = [
     *FOUND_FIRST,
     *{(of, file.partition("/")[0]): name for name, (of, file, *_) in reversed(PLANTS.items()) if of in OFTEN}.values(),

@@ -50,7 +50,7 @@ def main() -> int:
     from prep_assets_tests.effort import in_memory, without_fsync
 
     modules_asked, seed, count, jobs = (os.environ.get(name, "") for name in ("MODULE", "SEED", "COUNT", "JOBS"))
-    names = [name for name in modules() if not modules_asked or {name, name.partition("/")[0]} & {*modules_asked.split()}]
+    names = [name for name in modules() if not modules_asked or any(f"{name}/".startswith(f"{each}/") for each in modules_asked.split())]
     in_memory()
     without_fsync()
     out = ROOT / "build" / "planted" / f"{'-'.join(modules_asked.replace('/', '.').split()) or 'all'}-{seed or 1}.jsonl"
