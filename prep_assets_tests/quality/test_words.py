@@ -21,6 +21,7 @@ from prep_assets.extensions.quality.compiled import compiled
 from prep_assets.extensions.quality.language import _features
 from prep_assets.extensions.quality.passages import repeated_passages
 from prep_assets.extensions.quality.steps import Examples
+from prep_assets.extensions.quality.units import UNSPACED
 from prep_assets.extensions.quality.words import Words, _n_grams, _repetitions
 from prep_assets.samples import document
 from prep_assets_tests.corpus.words import ODD, TEXTS, sentences, words_of
@@ -37,7 +38,9 @@ def cut(characters: Characters, parts: Parts) -> list[list[str]]:
 def test_characters_are_cut_as_python_cuts_them(texts: list[str]) -> None:
     characters = Characters.of(texts)
     assert cut(characters, Words.of(characters).parts) == [words_of(text) for text in texts]
-    assert cut(characters, Words.alphanumeric(characters).parts) == [re.findall(r"\w+", text) for text in texts]
+    assert cut(characters, Words.alphanumeric(characters).parts) == [
+        re.findall(rf"(?=\w)[{UNSPACED}]|[^\W{UNSPACED}]+", text) for text in texts
+    ]
     assert cut(characters, characters.unspaced) == [text.split() for text in texts]
     lines = [text.splitlines() for text in texts]
     assert cut(characters, characters.lines) == lines

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Sequence
 from functools import cached_property
@@ -13,11 +14,12 @@ from msgspec import Struct
 
 from prep_assets.array_types import Bools, Hashes, Ints
 from prep_assets.extensions.quality.compiled import compiled
+from prep_assets.extensions.quality.units import UNSPACED
 
-WORD, SPACE, LETTER, MARK, BREAK, STOP, TERMINAL, _KNOWN = 1, 2, 4, 8, 16, 32, 64, 128
-r"""Bits of the kind of a character: `\w` and `\s` of regular expressions, a letter, punctuation, what ends a line, what ends a sentence, and what does so
-in any script (Sentence_Terminal of Unicode)."""
-_KINDS = np.zeros(0x110000, np.uint8)
+WORD, SPACE, LETTER, MARK, BREAK, STOP, TERMINAL, ALONE, _KNOWN = 1, 2, 4, 8, 16, 32, 64, 128, 256
+r"""Bits of the kind of a character: `\w` and `\s` of regular expressions, a letter, punctuation, what ends a line, what ends a sentence, what does so
+in any script (Sentence_Terminal of Unicode), and what is a word alone, as its script has no spaces."""
+_KINDS = np.zeros(0x110000, np.uint16)
 """Code point → its kind; 0 for those that no text had so far."""
 
 
@@ -33,6 +35,7 @@ def _kind(character: str) -> int:
         | BREAK * (len(f"{character}.".splitlines()) > 1)
         | STOP * (character in ".?!…。？！")
         | TERMINAL * (regex.match(r"\p{STerm}", character) is not None)
+        | ALONE * (character.isalnum() and re.match(f"[{UNSPACED}]", character) is not None)
     )
 
 
@@ -96,8 +99,8 @@ class Characters(Struct, frozen=True, eq=False, dict=True):
         return np.frombuffer(self.text.encode("utf-32-le", "surrogatepass"), np.uint32)
 
     @cached_property
-    def kinds(self) -> npt.NDArray[np.uint8]:
-        """The kind of each character: uint8[C]."""
+    def kinds(self) -> npt.NDArray[np.uint16]:
+        """The kind of each character: uint16[C]."""
         kinds = _KINDS[self.codes]
         if not kinds.all():
             for code in np.unique(self.codes[kinds == 0]).tolist():
@@ -110,8 +113,8 @@ class Characters(Struct, frozen=True, eq=False, dict=True):
         """What stands between white space, as `str.split` cuts it."""
         return self.cut(SPACE, SPACE)[0]
 
-    def cut(self, shapes: int, apart: int, joined: bool = False) -> tuple[Parts, Hashes, Hashes, npt.NDArray[np.uint8]]:
-        """Runs of characters of the same shape, but for those that stand apart.
+    def cut(self, shapes: int, apart: int, joined: bool = False) -> tuple[Parts, Hashes, Hashes, npt.NDArray[np.uint16]]:
+        """Runs of characters of the same shape, but for those that stand apart; of characters that are `ALONE`, if that is of the shape, one each.
 
         Args:
             shapes: the bits of kinds that are a shape.
@@ -120,7 +123,7 @@ class Characters(Struct, frozen=True, eq=False, dict=True):
 
         Returns:
             The runs; the hash of each, a polynomial of its characters modulo 2**64, and the base to the power of its length: uint64[N]; and all bits of
-            the kinds of its characters: uint8[N].
+            the kinds of its characters: uint16[N].
         """
         begins, ends, until, hashes, powers, bits = _cut(self.codes, self.kinds, self.ends, shapes, apart, joined)
         return Parts(begins, ends, until), hashes, powers, bits
@@ -170,17 +173,17 @@ BASE, SPREAD = np.uint64(0xF1DE83E19937733D), np.uint64(0xD6E8FEB86659FD93)
 
 @compiled
 def _cut(
-    codes: npt.NDArray[np.uint32], kinds: npt.NDArray[np.uint8], text_ends: Ints, shapes: int, apart: int, joined: bool
-) -> tuple[Ints, Ints, Ints, Hashes, Hashes, npt.NDArray[np.uint8]]:
+    codes: npt.NDArray[np.uint32], kinds: npt.NDArray[np.uint16], text_ends: Ints, shapes: int, apart: int, joined: bool
+) -> tuple[Ints, Ints, Ints, Hashes, Hashes, npt.NDArray[np.uint16]]:
     """See `Characters.cut`: begins, ends, until, hashes, powers, bits."""
     begins, ends, until = np.empty(len(codes), np.int64), np.empty(len(codes), np.int64), np.empty(len(text_ends), np.int64)
-    hashes, powers, bits = np.empty(len(codes), np.uint64), np.empty(len(codes), np.uint64), np.empty(len(codes), np.uint8)
+    hashes, powers, bits = np.empty(len(codes), np.uint64), np.empty(len(codes), np.uint64), np.empty(len(codes), np.uint16)
     at, count = 0, 0
     for text in range(len(text_ends)):
         end = text_ends[text]
         while at < end:
             shape = kinds[at] & shapes
-            begin, value, power, kind = at, np.uint64(0), np.uint64(1), np.uint8(0)
+            begin, value, power, kind = at, np.uint64(0), np.uint64(1), np.uint16(0)
             while at < end:
                 inside = joined and shape == WORD and (codes[at] == 0x27 or codes[at] == 0x2019) and kinds[at + 1] & WORD
                 if kinds[at] & shapes != shape and not inside:
@@ -189,6 +192,8 @@ def _cut(
                 power *= BASE
                 kind |= kinds[at]
                 at += 1
+                if shape & ALONE:
+                    break
             if shape != apart:
                 begins[count], ends[count], hashes[count], powers[count], bits[count] = begin, at, value, power, kind
                 count += 1

@@ -13,7 +13,6 @@ from pydantic import Field
 
 from prep_assets.extensions.quality.characters import Characters
 from prep_assets.extensions.quality.steps import CLUSTER, CONTEXT, DOCUMENTS, AcrossDomains, Examples, Judged, Step, quality_step
-from prep_assets.extensions.quality.units import spaced
 from prep_assets.extensions.quality.words import Words, mixed
 from prep_assets.samples import SYSTEM, document
 from prep_assets.stores.arrays import Spool, sorted_groups
@@ -73,7 +72,7 @@ class NearDuplicates(AcrossDomains):
         return Judged()
 
     def _signed(self, texts: Sequence[str]) -> npt.NDArray[np.uint32]:
-        characters = Characters.of([spaced(text).casefold() for text in texts])
+        characters = Characters.of([text.casefold() for text in texts])
         return signatures_of(Words.alphanumeric(characters), self._words, self._buckets * self._hashes)
 
     def _compare_what_is_particular(self) -> None:

@@ -126,17 +126,6 @@ def fold(word: str) -> str:
     return word.casefold() if word.isascii() else unicodedata.normalize("NFKC", word).casefold()
 
 
-def spaced(text: str) -> str:
-    """A text with spaces around each character of a script that has none."""
-    if text.isascii() or not text.encode("utf-8", "replace").translate(None, _NEAR):
-        return text
-    return _UNSPACED.sub(lambda found: f" {' '.join(found[0])} ", text)
-
-
-_UNSPACED, _NEAR = re.compile(f"[{UNSPACED}]+"), bytes({*range(256)} - {0xE0, 0xE1, *range(0xE3, 256)})
-"""Characters of these scripts; and the bytes of UTF-8 that begin none of them, which are quicker to look for."""
-
-
 def script(text: str) -> int:
     """How most words of a text are written: 0 with spaces, 1 in Chinese or Japanese, 2 in another script without spaces."""
     if text.isascii():

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from prep_assets.array_types import Hashes, Ints
-from prep_assets.extensions.quality.characters import BASE, SPACE, SPREAD, WORD, Characters, Parts
+from prep_assets.extensions.quality.characters import ALONE, BASE, SPACE, SPREAD, WORD, Characters, Parts
 from prep_assets.extensions.quality.compiled import compiled
 from prep_assets.extensions.quality.steps import Examples, Finding, Judged, Step, by_block
 
@@ -32,13 +32,13 @@ class Words(Struct, frozen=True, eq=False, dict=True):
     Attributes:
         parts: where they stand.
         letters, powers: the hash of the characters of each, and what that of the characters before is multiplied by to have them in front: uint64[N].
-        kinds: all bits of the kinds of the characters of each: uint8[N].
+        kinds: all bits of the kinds of the characters of each: uint16[N].
     """
 
     parts: Parts
     letters: Hashes
     powers: Hashes
-    kinds: npt.NDArray[np.uint8]
+    kinds: npt.NDArray[np.uint16]
 
     @classmethod
     def of(cls, characters: Characters) -> Words:
@@ -47,8 +47,8 @@ class Words(Struct, frozen=True, eq=False, dict=True):
 
     @classmethod
     def alphanumeric(cls, characters: Characters) -> Words:
-        r"""Runs of letters, digits and underscores: `\w+`."""
-        return cls(*characters.cut(WORD, 0))
+        r"""Runs of letters, digits and underscores, `\w+`, and each character of scripts without spaces."""
+        return cls(*characters.cut(WORD | ALONE, 0))
 
     @cached_property
     def hashes(self) -> Hashes:
