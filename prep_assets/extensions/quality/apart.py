@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from functools import lru_cache
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from threading import Lock
@@ -16,9 +17,12 @@ from typing import Any, TypeVar
 
 from prep_assets import limits
 from prep_assets.errors import PrepAssetsError
+from prep_assets.own_code import own_function
 from prep_assets.workers.pool import how_ended, portable, python_path
 
 T = TypeVar("T")
+own = lru_cache(64)(own_function)
+"""A user's function, once for all calls in that process."""
 
 
 LATE = 5.0

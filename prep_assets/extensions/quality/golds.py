@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 
-from prep_assets.extensions.quality.steps import ANSWER, SOLUTION, Examples, Finding, Judged, Step, by_block, quality_step
+from prep_assets.extensions.quality.steps import ANSWER, Examples, Finding, Step, by_example, quality_step
 from prep_assets.samples import Prompt, Sample, document
 
 _NOTE = re.compile(r"<<([^<>=]+)=([^<>=]+)>>")
@@ -104,9 +104,9 @@ def gold_answers() -> Step:
     """Examples with a calculator note whose result is wrong, or with a final answer, after ``####``, that is not what the line before it comes to, or
     that is not the gold. Of rows that the schema `gsm8k` reads, the solution in the source is judged."""
 
-    def finding(parts: list[tuple[str, str]]) -> Finding | None:
-        golds = [text for role, text in parts if role == ANSWER]
-        for text in (text for role, text in parts if role != ANSWER):
+    def finding(block: Examples, at: int) -> Finding | None:
+        golds = [text for role, text in block.parts[at] if role == ANSWER]
+        for text in (*(text for role, text in block.parts[at] if role != ANSWER), *block.solutions[at : at + 1]):
             if (wrong := next(wrong_notes(text), None)) is not None:
                 return "wrong_calculation", wrong
             if not (finals := _FINAL.findall(text)):
@@ -119,9 +119,4 @@ def gold_answers() -> Step:
                 return "answer_differs", f"the text ends with {_shown(final)}, the line before comes to {results}"
         return None
 
-    def judge(examples: Examples) -> Judged:
-        solutions = examples.solutions or [""] * len(examples)
-        both = ([*parts, (SOLUTION, text)] for parts, text in zip(examples.parts, solutions, strict=True))
-        return Judged({number: found for number, parts in enumerate(both) if (found := finding(parts)) is not None})
-
-    return by_block(judge)
+    return by_example(finding)

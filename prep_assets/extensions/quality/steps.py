@@ -16,7 +16,7 @@ import inspect
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import cache, cached_property, lru_cache
+from functools import cache, cached_property
 from traceback import extract_tb
 from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
@@ -27,13 +27,13 @@ from msgspec import Struct, field
 
 from prep_assets import plugins
 from prep_assets.errors import ConfigError, PrepAssetsError, nearest
-from prep_assets.extensions.quality.apart import Ended, call_apart
-from prep_assets.own_code import added_code, own_code_hash, own_function
+from prep_assets.extensions.quality.apart import Ended, call_apart, own
+from prep_assets.own_code import added_code, own_code_hash
 from prep_assets.samples import MEDIA, THINKING, TOOL_CALL, Contrast, Example, Group, Pair, Prompt, Region, Sample, Turn
 from prep_assets.schemas.registry import check_options
 from prep_assets.stores.arrays import Spool
 
-PROMPT, ANSWER, CHOSEN, REJECTED, SOLUTION = "prompt", "answer", "chosen", "rejected", "solution"
+PROMPT, ANSWER, CHOSEN, REJECTED = "prompt", "answer", "chosen", "rejected"
 CONTEXT = TOOLS, DOCUMENTS, OPTIONS, NAMES = "<tools>", "<documents>", "<options>", "<names>"
 """Roles of what a template writes beside the turns: tools, documents, `template_options`, and names of speakers with ids of calls."""
 CLUSTER = "cluster"
@@ -213,6 +213,11 @@ def by_block(judge: Callable[[Examples], Judged]) -> Step:
     return _ByBlock(judge)
 
 
+def by_example(finding: Callable[[Examples, int], Finding | None]) -> Step:
+    """The step that looks at each example of a block alone, by its number."""
+    return _ByBlock(lambda block: Judged({at: found for at in range(len(block)) if (found := finding(block, at)) is not None}))
+
+
 # The registry.
 
 Factory = TypeVar("Factory", bound=Callable[..., Step])
@@ -384,21 +389,16 @@ def _ends(path: str, options: Mapping[str, Any], examples: Examples, count: int)
 
 
 def _loaded(path: str, options: Mapping[str, Any]) -> None:
-    function = _own_function(path)
+    function = own("quality step", path)
     try:
         inspect.signature(function).bind((), **options)
     except TypeError as error:
         raise ConfigError(f"quality step {path!r}: {error}; its signature is {inspect.signature(function)}") from error
 
 
-@lru_cache(64)
-def _own_function(path: str) -> Callable[..., Any]:
-    return own_function("quality step", path)
-
-
 def _judged_by(path: str, options: Mapping[str, Any], examples: Examples) -> Judged:
     try:
-        reasons = _own_function(path)(examples, **options)
+        reasons = own("quality step", path)(examples, **options)
     except PrepAssetsError:
         raise
     except (Exception, SystemExit, GeneratorExit) as error:  # a user's function may raise anything

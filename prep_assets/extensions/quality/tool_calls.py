@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any
 
 from prep_assets.caches import bounded_cache
-from prep_assets.extensions.quality.steps import Examples, Finding, Judged, Step, by_block, quality_step
+from prep_assets.extensions.quality.steps import Finding, Step, by_example, quality_step
 from prep_assets.samples import ASSISTANT, TEXT, TOOL_CALL, Contrast, Example, Group, Pair, Prompt, Region, Sample, Turn, parts_of, turn
 
 UNKNOWN, WRONG = "unknown_tool", "wrong_arguments"
@@ -85,8 +85,4 @@ _TOOL = {"type": "function", "function": {"name": "add", "parameters": {"type": 
 )
 def tool_calls() -> Step:
     """Calls of tools that are not on offer, or with arguments that the tool's JSON Schema rejects or does not name."""
-
-    def judge(examples: Examples) -> Judged:
-        return Judged({number: found for number, example in enumerate(examples.examples) if (found := finding_of(example)) is not None})
-
-    return by_block(judge)
+    return by_example(lambda block, at: finding_of(block.examples[at]))

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping
-from functools import lru_cache, partial
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from prep_assets.errors import ConfigError, PrepAssetsError, Refused
-from prep_assets.extensions.quality.apart import Ended, call_apart
+from prep_assets.extensions.quality.apart import Ended, call_apart, own
 from prep_assets.extensions.quality.constraints import CONSTRAINTS, keeps, misfit
 from prep_assets.extensions.quality.rl_golds import boxed_equal, verifies
-from prep_assets.extensions.quality.steps import Examples, Finding, Judged, Step, by_block, quality_step
+from prep_assets.extensions.quality.steps import Examples, Finding, Step, by_example, quality_step
 from prep_assets.extensions.quality.verified_code import TooSlow, failure
 from prep_assets.extensions.rl.schemas import JUDGED, NUMBER
 from prep_assets.extensions.rl.verifiers import BAD, CODE, IFEVAL, RUBRIC, code_tests, constraints, criteria
 from prep_assets.limits import limited
-from prep_assets.own_code import own_function
 from prep_assets.samples import USER, Prompt, turn
 
 REJECTED, UNKNOWN = "gold_rejected", "unknown_verifier"
@@ -66,23 +65,15 @@ def _own_verifier(path: str) -> Callable[..., bool]:
         ConfigError: it cannot be loaded.
     """
     try:
-        call_apart(_loaded, path)
+        call_apart(_verified_by, path)
     except Ended as ended:
         raise ConfigError(f"{STEP} {path!r}: the process that loads it {ended}. Correct it") from None
     return partial(call_apart, _verified_by, path)
 
 
-@lru_cache(64)
-def _function(path: str) -> Callable[..., Any]:
-    return own_function(STEP, path)
-
-
-def _loaded(path: str) -> None:
-    _function(path)
-
-
 def _verified_by(path: str, *args: Any) -> bool:
-    return bool(_function(path)(*args))
+    function = own(STEP, path)
+    return bool(args and function(*args))
 
 
 def _no_reward(prompt: Prompt) -> str:
@@ -128,19 +119,6 @@ def _reads_rubric(prompt: Prompt, where: str) -> str:
     return ""
 
 
-def _finding(prompt: Prompt, where: str, verifiers: Mapping[str, _Try | None], told: Collection[_Try]) -> Finding | None:
-    if prompt.verifier not in verifiers:
-        return UNKNOWN, f"no verifier of this name is configured; there are {', '.join(sorted(verifiers))}"
-    failing = verifiers[prompt.verifier]
-    if failing in told and not prompt.arguments:
-        return BAD, f"the verifier {prompt.verifier} is told nothing: rl_prompt's option arguments_key names the field"
-    try:
-        why = failing and failing(prompt, where)
-    except Refused as refused:
-        return refused.reason, f"what the verifier {prompt.verifier} is told: {refused.detail}"
-    return (REJECTED, why) if why else None
-
-
 @quality_step(
     "verified_golds",
     source="our own; math-verify as TRL, open-r1 and verl judge answers; IFEval's constraints",
@@ -174,14 +152,18 @@ def verified_golds(*, verifiers: Mapping[str, str] | None = None, code_seconds: 
     for name, how in (verifiers or {}).items():
         functions[name] = None if how == NONE else built_in.get(how) or _by_answer(_own_verifier(how), tells=True)
 
-    def judge(examples: Examples) -> Judged:
-        prompts = enumerate(examples.examples)
-        return Judged(
-            {
-                number: found
-                for number, prompt in prompts
-                if isinstance(prompt, Prompt) and (found := _finding(prompt, examples.ids[number], functions, told)) is not None
-            }
-        )
+    def finding(block: Examples, at: int) -> Finding | None:
+        if not isinstance(prompt := block.examples[at], Prompt):
+            return None
+        if prompt.verifier not in functions:
+            return UNKNOWN, f"no verifier of this name is configured; there are {', '.join(sorted(functions))}"
+        failing = functions[prompt.verifier]
+        if failing in told and not prompt.arguments:
+            return BAD, f"the verifier {prompt.verifier} is told nothing: rl_prompt's option arguments_key names the field"
+        try:
+            why = failing and failing(prompt, block.ids[at])
+        except Refused as refused:
+            return refused.reason, f"what the verifier {prompt.verifier} is told: {refused.detail}"
+        return (REJECTED, why) if why else None
 
-    return by_block(judge)
+    return by_example(finding)
