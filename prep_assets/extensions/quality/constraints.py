@@ -76,18 +76,6 @@ def _two_responses(text: str) -> bool:
     return all(part.strip() for part in parts[1:-1]) and len(answers) == 2 and answers[0] != answers[1]
 
 
-def _ends_with(text: str, end_phrase: str) -> bool:
-    return text.strip().strip('"').lower().endswith(end_phrase.strip().lower())
-
-
-def _quoted(text: str) -> bool:
-    return len(text.strip()) > 1 and text.strip()[0] == text.strip()[-1] == '"'
-
-
-def _titled(text: str) -> bool:
-    return any(title.strip("<>").strip() for title in re.findall(r"<<[^\n]+>>", text))
-
-
 CONSTRAINTS: Mapping[str, _Holds] = {
     "keywords:existence": lambda text, keywords: all(re.search(each, text, re.IGNORECASE) for each in keywords),
     "keywords:frequency": _keyword_frequency,
@@ -105,11 +93,11 @@ CONSTRAINTS: Mapping[str, _Holds] = {
     "detectable_format:number_highlighted_sections": _highlights,
     "detectable_format:multiple_sections": _sections,
     "detectable_format:json_format": _json,
-    "detectable_format:title": _titled,
+    "detectable_format:title": lambda text: any(title.strip("<>").strip() for title in re.findall(r"<<[^\n]+>>", text)),
     "combination:two_responses": _two_responses,
     "combination:repeat_prompt": lambda text, prompt_to_repeat: text.strip().lower().startswith(prompt_to_repeat.strip().lower()),
-    "startend:end_checker": _ends_with,
-    "startend:quotation": _quoted,
+    "startend:end_checker": lambda text, end_phrase: text.strip().strip('"').lower().endswith(end_phrase.strip().lower()),
+    "startend:quotation": lambda text: len(text.strip()) > 1 and text.strip()[0] == text.strip()[-1] == '"',
     "punctuation:no_comma": lambda text: "," not in text,
 }
 """Name → what tells whether a text keeps it, given its arguments by name."""

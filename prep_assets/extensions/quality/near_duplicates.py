@@ -173,22 +173,18 @@ def clusters(bands: npt.NDArray[np.uint64], kept: npt.NDArray[np.bool_]) -> npt.
             ordered = places[kept[places] & (column[places] != 0)]
             same = np.flatnonzero(column[ordered[1:]] == column[ordered[:-1]])
             for left, right in zip(ordered[same].tolist(), ordered[same + 1].tolist(), strict=True):
-                _join(parent, left, right)
+                low, high = sorted((_root(parent, left), _root(parent, right)))
+                parent[high] = low
     while not np.array_equal(parent, above := parent[parent]):
         parent = above
     return parent
 
 
-def _join(parent: npt.NDArray[np.int64], left: int, right: int) -> None:
-    """Join two clusters; the smaller number becomes the first member."""
-    roots = []
-    for number in (left, right):
-        root = number
-        while parent[root] != root:
-            parent[root] = parent[parent[root]]
-            root = int(parent[root])
-        roots.append(root)
-    parent[max(roots)] = min(roots)
+def _root(parent: npt.NDArray[np.int64], number: int) -> int:
+    """The first member of the cluster of an example so far."""
+    while parent[number] != number:
+        parent[number] = number = int(parent[parent[number]])
+    return number
 
 
 @quality_step(
