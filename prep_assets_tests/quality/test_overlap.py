@@ -106,6 +106,9 @@ DISGUISES: dict[str, Callable[[str], str]] = {
     "lines numbered between": lambda text: (
         "".join(f"\n{number:3}. {part}" for number, part in enumerate(textwrap.wrap(text, 20), 9)) + "\n"
     ),
+    "steps counted between": lambda text: (
+        "".join(f"\n\n**Step {number}:** {part}" for number, part in enumerate(textwrap.wrap(text, 20), 1)) + "\n\n"
+    ),
     "lines of remarks between": lambda text: "".join(f"\nrem {part}" for part in textwrap.wrap(text, 20)) + "\n",
     "hyphens between lines": lambda text: re.sub("([a-z]{3})([a-z]{2})", "\\1-\n> \\2", text),
     "spaces between letters": lambda text: " ".join(text),

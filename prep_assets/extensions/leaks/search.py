@@ -34,7 +34,7 @@ from prep_assets.stores.version_folders import Published
 TEXTS, PASSAGES = "texts.parquet", "{}.parquet"
 """Files of `eval_passages`: what is held out, and the passages of it by each rule."""
 REASON = "held_out"
-SEARCH_VERSION = 3
+SEARCH_VERSION = 4
 """Raised when texts are compared otherwise, so that stores are searched again."""
 PROBED = 200
 """Texts of a data set that are looked for in disguise when it is read."""

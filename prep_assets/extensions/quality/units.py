@@ -64,22 +64,23 @@ def replaced(found: re.Match[str]) -> str:
 
 
 def unprefixed(text: str) -> str:
-    """A text without what three or more lines in a row begin with: the same word, or numbers that count the lines."""
+    """A text without what three or more lines in a row begin with, empty ones aside: the same word, or numbers that count the lines, also behind a word."""
     lines, begun = text.split("\n"), list[tuple[str, int]]()
-    if len(lines) < 3:
+    written = [at for at, line in enumerate(lines) if line.strip()]
+    if len(written) < 3:
         return text
-    for number, line in enumerate(lines):
-        found = _FIRST.match(line)
+    for number, at in enumerate(written):
+        found = _FIRST.match(lines[at])
         # numbers that count the lines are the same one, less the number of the line
-        begun.append((f"{int(found[2]) - number}{found[3]}" if found[2] else found[1], found.end()) if found else ("", 0))
-    for same, run in groupby(range(len(lines)), lambda number: begun[number][0]):
+        begun.append((f"{found[2]}{int(found[3]) - number}{found[4]}" if found[3] else found[1], found.end()) if found else ("", 0))
+    for same, run in groupby(range(len(written)), lambda number: begun[number][0]):
         if same and len(rows := [*run]) > 2:
             for number in rows:
-                lines[number] = lines[number][begun[number][1] :]
+                lines[written[number]] = lines[written[number]][begun[number][1] :]
     return "\n".join(lines)
 
 
-_FIRST = re.compile(r"[ \t]*((\d{1,6})([^\w\s]?)|(?=\S*\w)\S{1,6})[ \t]+")
+_FIRST = re.compile(r"[ \t*]*(([^\W\d_]{1,8}[ \t]+)?(\d{1,6})([^\w\s]{0,3})|(?=\S*\w)\S{1,6})[ \t]+")
 
 
 def undisguised(text: str) -> str:
