@@ -97,7 +97,7 @@ def key_of(walk: Walk, name: str) -> str:
 
 def tools(walk: Walk, value: Any, role: str, path: str) -> None:
     """Tools on offer: names, descriptions and the names of parameters stand in the prompt."""
-    parsed = (json.loads(value) if value.strip() else []) if isinstance(value, str) else value
+    parsed, begin = (json.loads(value) if value.strip() else []) if isinstance(value, str) else value, len(walk.said)
     for tool in [parsed] if isinstance(parsed, Mapping) else parsed or ():
         function = tool["function"] if isinstance(tool.get("function"), Mapping) else tool
         walk.anywhere(function.get("name"), f"{path}.name", TOOL)
@@ -106,6 +106,7 @@ def tools(walk: Walk, value: Any, role: str, path: str) -> None:
         parameters = function.get("parameters") or function.get("input_schema")
         properties = parameters.get("properties") if isinstance(parameters, Mapping) else None
         walk.anywhere(list(properties or ()), f"{path}.parameters")
+    walk.said[begin:] = [each._replace(turn=0) for each in walk.said[begin:]]  # each record of a row that becomes several offers them
 
 
 def documents(walk: Walk, value: Any, role: str, path: str) -> None:
