@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from prep_assets.extensions.quality.redaction import luhn, mod_97
+from stdnum import iban, luhn
 
 SENTENCES = (
     *("Please write to {} before Friday.", "Escribe a {} antes del viernes.", "Écrivez à {} avant vendredi."),
@@ -27,11 +27,11 @@ def planted(chance: random.Random, kind: str) -> str:
         return f"{chance.choice((8, 31, 93, 140))}.{chance.randrange(256)}.{chance.randrange(256)}.{chance.randrange(1, 255)}"
     if kind == "card":
         body = f"4{digits[:14]}"
-        check = next(str(last) for last in range(10) if luhn(body + str(last)))
+        check = next(str(last) for last in range(10) if luhn.is_valid(body + str(last)))
         return chance.choice(("{}{}{}{}", "{} {} {} {}", "{}-{}-{}-{}")).format(*((body + check)[at : at + 4] for at in range(0, 16, 4)))
     if kind == "iban":
         bank = digits[:18]
-        check = next(f"{number:02}" for number in range(2, 99) if mod_97(f"DE{number:02}{bank}"))
+        check = next(f"{number:02}" for number in range(2, 99) if iban.is_valid(f"DE{number:02}{bank}", check_country=False))
         return f"DE{check}{bank}"
     if kind == "national_id":
         body = f"440305{chance.randrange(1950, 2000)}{chance.randrange(1, 13):02}{chance.randrange(1, 29):02}{digits[:3]}"

@@ -53,34 +53,23 @@ _OF_CARDS = re.compile(
 )
 
 
-def luhn(text: str) -> bool:
-    """Whether the digits of a text end with their check digit, as card numbers do (ISO/IEC 7812-1)."""
-    from stdnum import luhn as library
-
-    digits = re.sub("[^0-9]", "", text)
-    return 13 <= len(digits) <= 19 and len(set(digits)) > 1 and bool(library.is_valid(digits))
-
-
 def _cards(text: str) -> Places:
     taken = 0
     for run in _RUN.finditer(text):
         spans = [(run.start() + group.start(), run.start() + group.end()) for group in re.finditer("[0-9]+", run[0])]
         for first, (low, _) in enumerate(spans):
-            ends = (
-                end
-                for _, end in reversed(spans[first : first + 5])
-                if low >= taken and _is_grouped(text, low, end) and _is_card(text[low:end])
-            )
-            if (end := next(ends, None)) is not None:
-                yield low, end
-                taken = end
+            for _, end in reversed(spans[first : first + 5] if low >= taken else ()):
+                if _is_grouped(text, low, end) and _is_card(text[low:end]):
+                    yield low, end
+                    taken = end
+                    break
     taken = 0
     for found in (*CARD.finditer(text), *_ONE_BY_ONE.finditer(text)):
-        low, sign, end = found.start(), found["sign"], _end_with_signs(text, found)
+        low, sign, last = found.start(), found["sign"], _end_with_signs(text, found)
         before = text[max(0, low - _NEAR) : low]
-        if end and (low == taken + len(sign) or not re.search(rf"[0-9]{re.escape(sign)}$", before)):  # or the middle of a longer row
-            yield low, end
-            taken = end
+        if last and (low == taken + len(sign) or not re.search(rf"[0-9]{re.escape(sign)}$", before)):  # or the middle of a longer row
+            yield low, last
+            taken = last
 
 
 def _end_with_signs(text: str, found: re.Match[str]) -> int | None:
@@ -98,8 +87,11 @@ def _end_with_signs(text: str, found: re.Match[str]) -> int | None:
 
 
 def _is_card(text: str, brands: Sequence[tuple[re.Pattern[str], tuple[int, ...]]] = _BRANDS) -> bool:
+    from stdnum import luhn
+
     digits = re.sub("[^0-9]", "", text)
-    return len(digits) in next((lengths for prefix, lengths in brands if prefix.match(digits)), ()) and luhn(digits)
+    lengths = next((lengths for prefix, lengths in brands if prefix.match(digits)), ())
+    return len(digits) in lengths and len({*digits}) > 1 and bool(luhn.is_valid(digits))
 
 
 def _is_grouped(text: str, low: int, high: int) -> bool:
@@ -116,22 +108,19 @@ _IBAN = re.compile(r"(?<![A-Za-z0-9])(?:IBAN)?((?:[A-Za-z]{2}|[A-Z]{2} )[0-9]{2}
 _REST = re.compile(r"(?:[ ./_\n-]{0,2}[A-Za-z0-9]){1,30}")
 
 
-def mod_97(text: str) -> bool:
-    """Whether a text is an IBAN: structure of its country, and check digits (ISO 13616)."""
+def _ibans(text: str) -> Places:
     from stdnum import iban
 
-    return bool(iban.is_valid(re.sub("[^A-Za-z0-9]", "", text), check_country=False))
-
-
-def _ibans(text: str) -> Places:
     taken = 0
     for found in _IBAN.finditer(text):
         start, rest = found.start(1), _REST.match(text, found.end())
         lasts = re.finditer("[A-Za-z0-9](?![A-Za-z0-9])|[0-9](?=[A-Za-z])", rest[0] if rest and start >= taken else "")
         ends = [found.end() + last.end() for last in lasts]
-        if (end := next((end for end in reversed(ends) if mod_97(text[start:end])), None)) is not None:
-            yield start, end
-            taken = end
+        for end in reversed(ends):
+            if iban.is_valid(re.sub("[^A-Za-z0-9]", "", text[start:end]), check_country=False):
+                yield start, end
+                taken = end
+                break
 
 
 # National ids: the forms in which countries write them; one that is digits alone counts behind its name.
