@@ -43,6 +43,11 @@ def exits(examples: Examples) -> Sequence[str | None]:
     sys.exit(3)
 
 
+def interrupts(examples: Examples) -> Sequence[str | None]:
+    """Raises what Ctrl-C raises."""
+    raise KeyboardInterrupt
+
+
 def ends(examples: Examples, *, killed: bool = False) -> Sequence[str | None]:
     """Ends the process at one text."""
     if any("the end" in text for text in examples.texts):

@@ -282,6 +282,7 @@ def test_workers_judge_domains_in_their_order(tmp_path: Path, monkeypatch: pytes
         ({f"{OWN}:too_few": {}}, r"returns 29 reasons for 30 examples"),
         ({f"{OWN}:bare": {}}, r"returns str for 30 examples"),
         ({f"{OWN}:short": {"over": 3}}, r"unexpected keyword argument 'over'; its signature is"),
+        ({f"{OWN}:interrupts": {}}, r"raised KeyboardInterrupt: .*, on a block from rows.jsonl:1 to rows.jsonl:30"),
         ({f"{OWN}:fails": {}}, r"raised KeyError: 'prompt' \(.*own_steps.py, line \d+\), on a block from rows.jsonl:1 to rows.jsonl:30"),
     ],
 )

@@ -401,7 +401,7 @@ def _judged_by(path: str, options: Mapping[str, Any], examples: Examples) -> Jud
         reasons = own("quality step", path)(examples, **options)
     except PrepAssetsError:
         raise
-    except (Exception, SystemExit, GeneratorExit) as error:  # a user's function may raise anything
+    except (Exception, SystemExit, GeneratorExit, KeyboardInterrupt) as error:  # a user's function may raise anything
         frame = extract_tb(error.__traceback__)[-1]
         raise PrepAssetsError(
             f"quality step {path!r} raised {type(error).__name__}: {error} ({frame.filename}, line {frame.lineno}), on a block from "
