@@ -260,8 +260,10 @@ def test_an_order_of_what_has_none_is_told(root: Path) -> None:
 
 
 def test_why_has_every_value_of_a_list(root: Path) -> None:
-    put(root, "pretrain_raw", "c", {"schema": ["text", "body"]}, "c")
-    assert [each.why for each in search(root, planned(root, "schema=body"))[0].found if each.state == "recalled"] == ["schema=text body"]
+    for name, schema in (("c", ["text", "body"]), ("d", ["body", "b" * 40])):
+        put(root, "pretrain_raw", name, {"schema": schema}, name)
+    whys = [each.why for each in search(root, planned(root, "schema=body"))[0].found if each.state == "recalled"]
+    assert whys == ["schema=text body", f"schema=body {'b' * 35}"]  # 40 characters
 
 
 def test_a_current_manifest_that_cannot_be_read_does_not_agree(root: Path) -> None:
