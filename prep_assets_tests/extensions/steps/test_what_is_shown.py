@@ -14,7 +14,7 @@ from rich.text import Text
 from prep_assets.extensions.explain.streams import Place
 from prep_assets.extensions.steps.command import _place
 from prep_assets.extensions.steps.record import Run, trained_on
-from prep_assets.extensions.steps.rows import SourceRow, Stretch
+from prep_assets.extensions.steps.rows import SourceRow, Stretch, rank_of
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.training import PackedDataset, RowRecord
 from prep_assets_tests.explain.conftest import Command
@@ -178,3 +178,9 @@ def test_stores_of_a_run_in_words() -> None:
     hashes = f"(build {'a' * 12}…, manifest {'b' * 12}…)"
     assert trained_on({"stores": [store, other]}) == f"pretrain_tokens[web] web_train {hashes}, sft_packed {hashes}"
     assert trained_on({"stores": [{**other, "stream": ""}]}) == f"sft_packed {hashes}"
+
+
+def test_the_order_of_losses() -> None:
+    """No number first, then the highest; below zero, too, and no loss last."""
+    losses = [None, -1.0, 0.0, math.nan, 2.0, math.inf, -math.inf]
+    assert [str(loss) for loss in sorted(losses, key=rank_of)] == ["nan", "inf", "2.0", "0.0", "-1.0", "-inf", "None"]
