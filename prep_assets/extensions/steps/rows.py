@@ -187,8 +187,7 @@ class Items(Opened):
             size, stride, offset = self._window
             first = item * stride + offset
             for place, before, end in zip(self._stores, [0, *self._ends], self._ends, strict=False):
-                if first < end and before < first + size:
-                    yield from self._in_stream(place, max(first - before, 0), min(first + size, end) - before)
+                yield from self._in_stream(place, max(first - before, 0), min(first + size, end) - before)
             return
         number = int(np.searchsorted(self._ends, item, "right"))
         place, item = self._stores[number], item - [0, *self._ends][number]
