@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from prep_assets.proofs.certificate import certified, check_certificate
+from prep_assets.proofs.certificate import certified, check_certificate, ends_answers_alone, writes_unserved
 from prep_assets.proofs.verdict import Worst
 from prep_assets.text.certify import certify
 from prep_assets.text.template import ChatTemplate
@@ -72,6 +72,37 @@ def test_by_hand(source: str, facts: dict[str, object]) -> None:
 def test_reasoning_and_tools() -> None:
     found = certified(bind(SHIPPED, "qwen3").template)
     assert (found["thinking"], found["tools"]) == ("kept in the last turn", "rendered")
+
+
+THINKS = TURNS.replace("{{ m.content", "{{ m.reasoning_content or '' }}{{ m.content")
+
+
+@pytest.mark.parametrize(
+    ("source", "unserved"),
+    [
+        (TURNS + PROMPT, False),
+        (TURNS, False),  # its header is generated
+        (TURNS + PROMPT.replace("assistant\n", "assistant\n<think>"), True),
+        ("{{ raise_exception('no') }}", False),
+    ],
+)
+def test_prompts_that_no_server_sends(source: str, unserved: bool) -> None:
+    assert writes_unserved(bind_source(source).template) is unserved
+
+
+@pytest.mark.parametrize(
+    ("source", "alone"),
+    [
+        (THINKS + PROMPT, True),
+        (THINKS.replace("or '' }}", "or '' }}{{ '<|im_end|>' if m.reasoning_content }}") + PROMPT, False),
+        (TURNS.replace("{{ m.content", "{{ m.tool_calls or '' }}{{ m.content") + PROMPT, True),
+        (TURNS.replace("{{ m.content", "{{ m.tool_calls or '' }}{{ '<|im_end|>' if m.tool_calls }}{{ m.content") + PROMPT, False),
+        (TURNS + PROMPT, True),
+        ("{{ raise_exception('no') }}", True),
+    ],
+)
+def test_a_token_that_stands_inside_of_an_answer_as_well(source: str, alone: bool) -> None:
+    assert ends_answers_alone(bind_source(source).template, "<|im_end|>") is alone
 
 
 @pytest.mark.parametrize("field", PLAIN)

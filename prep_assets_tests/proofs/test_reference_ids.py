@@ -6,6 +6,7 @@ import unicodedata
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from tokenizers import Regex
 from tokenizers.pre_tokenizers import Sequence, Split
 
-from prep_assets.proofs import reference_ids
+from prep_assets.proofs import reference_ids, words
 from prep_assets.proofs import reference_ids as module
 from prep_assets.proofs.documents import Text, prove_texts
 from prep_assets.proofs.mask import prove_identity
@@ -344,3 +345,16 @@ def test_an_added_token_that_reaches_over_such_a_place_forbids_it() -> None:
     assert cuts_unspaced(spec)
     over = {**spec["added_tokens"][0], "content": "猫，"}
     assert not cuts_unspaced({**spec, "added_tokens": [*spec["added_tokens"], over]})
+
+
+def test_the_key_of_words_on_disk_is_of_the_code_that_cuts_texts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """And of the tokenizer; there is none where code cannot be read."""
+    key = module._key("a")
+    assert key is not None and key == module._key("a") != module._key("b")
+    for each in (module, words):
+        with monkeypatch.context() as patch:
+            (tmp_path / "own.py").write_text("other code")
+            patch.setattr(each, "__file__", str(tmp_path / "own.py"))
+            assert module._key("a") not in (None, key)
+            patch.setattr(each, "__file__", str(tmp_path / "gone.py"))
+            assert module._key("a") is None

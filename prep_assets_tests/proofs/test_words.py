@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import ceil
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -217,3 +218,40 @@ def test_the_longest_unused_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ids_of(words[1], *words[7:]) == [1, 7, 8, 9, 10, 11]
     assert asked == [*words[:11], words[1], words[11]]
     assert ids_of(*words[2:6]) == [2, 3, 4, 5] and len(cache.known) == 5, "what it takes is counted anew"
+
+
+def spelled(words: list[bytes]) -> Flat:
+    """Ids of words: their bytes."""
+    return Flat(np.frombuffer(b"".join(words), np.uint8).astype(np.uint32), np.cumsum([0, *map(len, words)]))
+
+
+def unasked(words: list[bytes]) -> Flat:
+    raise AssertionError(words)
+
+
+def test_words_on_disk_are_those_that_were_put_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PREP_ASSETS_CACHE", str(tmp_path))
+    kept, long = Words(), b"x" * (module.LONGEST_HELD + 1)
+    for words in ([b"a", b"bc", long], [b"a", b"def"]):
+        kept.ids_of(words, spelled)
+    assert (list(kept.known), kept.fresh) == ([b"a", b"bc", b"def"], 3), "a long one is not held"
+    kept.keep("key")
+    assert kept.fresh == 0
+    found = Words.found("key")
+    assert (list(found.known), found.fresh) == ([b"a", b"bc", b"def"], 0)
+    ids, starts, counts = found.ids_of([b"def", b"a"], unasked)
+    assert [ids[start : start + count].tolist() for start, count in zip(starts, counts, strict=True)] == [[*b"def"], [*b"a"]]
+    assert found._bytes == 3 * module.EACH + (1 + 2 + 3) * (1 + 4)
+    assert list(Words.found("other").known) == []
+
+
+@pytest.mark.parametrize(("known", "fresh", "is_kept"), [(32, 2, False), (31, 2, True), (32, 3, True), (4, 0, False)])
+def test_words_are_written_where_enough_of_them_are_new(
+    known: int, fresh: int, is_kept: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PREP_ASSETS_CACHE", str(tmp_path))
+    words = Words()
+    words.ids_of([b"%d" % number for number in range(known)], spelled)
+    words.fresh = fresh
+    words.keep("key")
+    assert (len(Words.found("key").known) == known) is is_kept and words.fresh == (0 if is_kept else fresh)
