@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from prep_assets.proofs.rebuilt import sorts_arguments
+from prep_assets.proofs.source_fields import in_call_order, is_call, offered_fault, step_rewards
 from prep_assets.proofs.source_rows import Reading
 from prep_assets.proofs.source_texts import CALL, EARLIER, Held, Missing, Policy, Said, missing, single
 from prep_assets.samples import (
@@ -22,6 +23,7 @@ from prep_assets.samples import (
     Example,
     Pair,
     Prompt,
+    Region,
     Sample,
     Turn,
     changed,
@@ -402,3 +404,107 @@ def test_arguments_that_a_template_sorts() -> None:
         ("{{ raise_exception('no') }}", False),
     ):
         assert sorts_arguments(template(source)) is sorts
+
+
+# -- Fields of messages -------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("schema", "options", "row", "rewards"),
+    [
+        ("stepwise", {}, {"labels": [True, False, 0.5]}, [1.0, 0.0, 0.5]),
+        ("stepwise", {"labels_key": "l"}, {"l": [1], "labels": [0]}, [1.0]),
+        ("math_shepherd", {}, {"input": "Q? a ки\nb ки\nc ки", "label": "Q? a +\nb -\nc +"}, [1.0, 0.0, 1.0]),
+        ("math_shepherd", {"input_key": "i", "label_key": "l", "tag": "<s>"}, {"i": "a <s>b <s>", "l": "a -b +"}, [0.0, 1.0]),
+        ("math_shepherd", {}, {"input": "no step", "label": "no step"}, []),
+        ("messages", {}, {"labels": [True]}, None),
+    ],
+)
+def test_rewards_of_steps(schema: str, options: dict[str, Any], row: Mapping[str, Any], rewards: list[float] | None) -> None:
+    assert step_rewards(schema, options, row) == rewards
+
+
+ASKS = Sample((Turn("user", (Region("text", "q"),)),), documents=({"title": "t", "text": "a"},), template_options={"mode": "m"})
+
+
+@pytest.mark.parametrize(
+    ("row", "example", "says"),
+    [
+        ({"documents": [{"title": "t", "text": "a", "note": None}], "chat_template_kwargs": {"mode": "m", "more": ""}}, ASKS, ""),
+        ({"documents": {"title": ["t"], "text": ["a"]}, "chat_template_kwargs": '{"mode": "m", "more": []}'}, ASKS, ""),
+        (
+            {"documents": [{"title": "t"}], "chat_template_kwargs": {"mode": "m"}},
+            ASKS,
+            "its documents are [{'title': 't'}], and its schema gives [{'title': 't', 'text': 'a'}]",
+        ),
+        (
+            {"documents": [{"title": "t", "text": "a"}], "chat_template_kwargs": " "},
+            ASKS,
+            "its template options are {}, and its schema gives {'mode': 'm'}",
+        ),
+        (
+            {"chat_template_kwargs": {"mode": "x" * 300}},
+            ASKS,
+            f"its template options are {{'mode': '{'x' * 190}, and its schema gives {{'mode': 'm'}}",
+        ),
+        ({}, Sample(ASKS.turns), ""),
+        ({"documents": [{"title": "t"}]}, Contrast("q", ("p",), ()), ""),
+    ],
+)
+def test_what_a_template_is_given_beside_turns(row: Mapping[str, Any], example: object, says: str) -> None:
+    assert offered_fault(row, example) == says
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        *((text, True) for text in ('{"name": "f"}', ' [{"function": {"name": "f"}}]\n', '[{"name": "f"}, {"name": "g"}]')),
+        *((text, False) for text in ("", "f()", "[]", "5", '"name"', '{"a": 1}', '[{"name": "f"}, {}]', '[{"name": "f"}, "name"]')),
+    ],
+)
+def test_a_text_that_is_calls(text: str, found: bool) -> None:
+    assert is_call(text) is found
+
+
+def result(call: str | None, text: str) -> dict[str, Any]:
+    return {"role": "tool", "content": text, **({} if call is None else {"tool_call_id": call})}
+
+
+def asks(*ids: str | None, **more: Any) -> dict[str, Any]:
+    return {"role": "assistant", "tool_calls": [{"name": "f", **({} if each is None else {"id": each})} for each in ids], **more}
+
+
+@pytest.mark.parametrize(
+    ("messages", "order"),
+    [
+        ([asks("a", "b"), result("b", "2"), result("a", "1")], ["1", "2"]),
+        (
+            [asks("a"), asks("b"), result("b", "2"), result("a", "1"), asks("c", "d"), result("d", "4"), result("c", "3")],
+            ["1", "2", "3", "4"],
+        ),
+        ([asks("a", None), result("b", "2"), result("a", "1")], ["2", "1"]),
+        ([asks("a", "b"), result("b", "2"), result(None, "1")], ["2", "1"]),
+        ([asks(None, None), result(None, "2"), result(None, "1")], ["2", "1"]),
+        ([asks("a", "b"), result("d", "2"), result("c", "1")], ["2", "1"]),
+        ([asks("a", "b"), result("b", "2"), result("c", "0"), result("a", "1")], ["0", "1", "2"]),
+        ([asks("a", "b"), {"role": "user", "content": "u"}, result("b", "2"), result("a", "1")], ["2", "1"]),
+        ([{"role": "assistant", "tool_calls": '[{"id": "a"}, {"id": "b"}]'}, result("b", "2"), result("a", "1")], ["1", "2"]),
+        ([{"role": "assistant", "function_call": {"id": "a"}}, asks("b"), result("b", "2"), result("a", "1")], ["1", "2"]),
+        (
+            [
+                {
+                    "role": "assistant",
+                    "content": [{"type": "tool_use", "id": "a"}, {"type": "text", "id": "c"}, {"type": "tool_call", "id": "b"}],
+                },
+                result("b", "2"),
+                result("a", "1"),
+            ],
+            ["1", "2"],
+        ),
+        ([result("b", "2"), result("a", "1")], ["2", "1"]),
+    ],
+)
+def test_results_in_the_order_of_their_calls(messages: list[dict[str, Any]], order: list[str]) -> None:
+    found = [*in_call_order(messages, lambda message: message["role"])]
+    assert [each["content"] for each in found if each["role"] == "tool"] == order
+    assert [each["role"] for each in found] == [each["role"] for each in messages]
