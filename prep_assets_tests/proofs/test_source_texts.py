@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from prep_assets.proofs.rebuilt import sorts_arguments
-from prep_assets.proofs.source_fields import in_call_order, is_call, offered_fault, step_rewards
+from prep_assets.proofs.source_fields import Unlike, in_call_order, is_call, offered_fault, step_rewards
 from prep_assets.proofs.source_rows import Reading
 from prep_assets.proofs.source_texts import CALL, EARLIER, Held, Missing, Policy, Said, missing, single
 from prep_assets.samples import (
@@ -508,3 +508,158 @@ def test_results_in_the_order_of_their_calls(messages: list[dict[str, Any]], ord
     found = [*in_call_order(messages, lambda message: message["role"])]
     assert [each["content"] for each in found if each["role"] == "tool"] == order
     assert [each["role"] for each in found] == [each["role"] for each in messages]
+
+
+# -- What a row says: path, side, turn, kind, text, weight and role of each text -----------------------------------------------------------
+
+ROW: dict[str, Any] = {
+    "messages": [
+        {
+            "role": "system",
+            "content": "Be brief.",
+            "tools": [{"name": "add", "description": "Adds.\nTwo.", "parameters": {"properties": {"a": {}, "b": {}}}}],
+        },
+        {
+            "role": "user",
+            "content": [
+                {"type": "text", "text": "What?"},
+                {"type": "image_url", "image_url": {"url": "1.png"}},
+                {"type": "input_text", "value": "And this?"},
+            ],
+        },
+        {
+            "role": "assistant",
+            "reasoning_content": "Hm.",
+            "content": "I add. <think>Or not.</think> Yes.",
+            "weight": 0.5,
+            "tool_calls": [{"function": {"name": "add", "arguments": '{"a": 1, "b": [true, null, "x"]}'}}],
+        },
+        {"role": "tool", "name": "add", "content": "3"},
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "reasoning", "value": "So."},
+                {"type": "text", "text": "Three.", "loss_weight": 0},
+                {"type": "tool_use", "name": "sub", "input": {"c": 2.5}},
+            ],
+        },
+        {"role": "user", "content": "Sure?", "note": {"mood": "calm", "more": ["a"]}},
+        {
+            "role": "assistant",
+            "content": None,
+            "refusal": "No.",
+            "reasoning_details": [{"type": "reasoning.text", "text": "Ah."}, {"type": "reasoning.summary", "summary": "Oh."}],
+        },
+        {"role": "user", "content": "Why?"},
+        {"role": "assistant", "content": "abcdef", "weight": 0.5, "train_detail": [{"begin_offset": 2, "end_offset": 3, "train": True}]},
+    ],
+    "image": "1.png",
+    "topic": "sums",
+    "id": 5,
+}
+SPOKEN: list[tuple[Any, ...]] = [
+    ("messages.content", "", 0, "anywhere", "Be brief.", None, "system"),
+    ("messages.tools.name", "", 0, "tool", "add", None, ""),
+    *(("messages.tools.description", "", 0, "anywhere", line, None, "") for line in ("Adds.", "Two.")),
+    *(("messages.tools.parameters", "", 0, "anywhere", name, None, "") for name in "ab"),
+    *(("messages.content", "", 1, "text", text, None, "user") for text in ("What?", "And this?")),
+    ("messages.reasoning_content", "", 2, "reasoning", "Hm.", 0.5, "assistant"),
+    *(
+        ("messages.content", "", 2, kind, text, 0.5, "assistant")
+        for kind, text in (("text", "I add. "), ("reasoning", "Or not."), ("text", " Yes."))
+    ),
+    *(("messages.tool_calls", "", 2, "call", leaf, 0.5, "assistant") for leaf in ("add", "a", "1", "b", "true", "x")),
+    ("messages.content", "", 3, "text", "3", None, "tool"),
+    ("messages.content", "", 4, "reasoning", "So.", None, "assistant"),
+    ("messages.content", "", 4, "text", "Three.", 0.0, "assistant"),
+    *(("messages.content", "", 4, "call", leaf, None, "assistant") for leaf in ("sub", "c", "2.5")),
+    ("messages.content", "", 5, "text", "Sure?", None, "user"),
+    ("messages.note.mood", "", 5, "anywhere", "calm", None, ""),
+    ("messages.note.more", "", 5, "anywhere", "a", None, ""),
+    *(("messages.reasoning_details", "", 6, "reasoning", text, None, "assistant") for text in ("Ah.", "Oh.")),
+    ("messages.refusal", "", 6, "text", "No.", None, "assistant"),
+    ("messages.content", "", 7, "text", "Why?", None, "user"),
+    *(("messages.content", "", 8, "text", text, weight, "assistant") for text, weight in (("ab", 0.0), ("cd", 0.5), ("ef", 0.0))),
+    ("topic", "", 9, "anywhere", "sums", None, ""),
+]
+PAIR: dict[str, Any] = {
+    "prompt": [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "2?"},
+        {"role": "assistant", "content": "Two."},
+        {"role": "user", "content": "3?"},
+    ],
+    "chosen": [{"role": "assistant", "content": "Three.", "weight": 0.5}],
+    "rejected": "Four.",
+    "margin": 0.5,
+    "weight": 0.25,
+    "mood": "calm",
+}
+GROUP: dict[str, Any] = {"prompt": "2?", "responses": ["Two.", [{"role": "assistant", "content": "Three."}]], "rewards": [1, 0]}
+ASKED_TWICE = {"instruction": "Sort.", "input": "3 1", "output": "1 3", "system": "s", "history": [["a", "b"]]}
+
+
+@pytest.mark.parametrize(
+    ("name", "gives", "row", "says"),
+    [
+        ("messages", "Sample", ROW, SPOKEN),
+        (
+            "preference",
+            "Pair",
+            PAIR,
+            [
+                ("prompt.content", "prompt", 0, "anywhere", "Be brief.", None, "system"),
+                ("prompt.content", "prompt", 1, "text", "2?", None, "user"),
+                ("prompt.content", "prompt", 2, "text", "Two.", 0.0, "assistant"),
+                ("prompt.content", "prompt", 3, "text", "3?", None, "user"),
+                ("chosen.content", "chosen", 4, "text", "Three.", 0.125, "assistant"),
+                ("rejected", "rejected", 5, "text", "Four.", 0.25, "assistant"),
+                ("margin", "margin", 6, "exact", "0.5", None, ""),
+                ("mood", "", 6, "anywhere", "calm", None, ""),
+            ],
+        ),
+        *(
+            (
+                "group_list",
+                gives,
+                GROUP,
+                [
+                    ("prompt", "prompt", 0, "text", "2?", None, "user"),
+                    ("responses", "responses[0]", 1, "text", "Two.", None, "assistant"),
+                    ("responses.content", "responses[1]", 3, "text", "Three.", None, "assistant"),
+                    *rewards,
+                ],
+            )
+            for gives, rewards in (("Group", []), ("Pair", [("responses", "rewards", 5, "exact", "[1.0, 0.0]", None, "")]))
+        ),
+        (
+            "alpaca",
+            "Sample",
+            ASKED_TWICE,
+            [
+                ("system", "", 0, "anywhere", "s", None, "system"),
+                *(
+                    ("history", "", 1 + (role == "assistant"), "text", text, None, role)
+                    for text, role in (("a", "user"), ("b", "assistant"))
+                ),
+                *((name, "", 3 + at, "text", ASKED_TWICE[name], None, "user") for at, name in enumerate(("instruction", "input"))),
+                ("output", "", 5, "text", "1 3", None, "assistant"),
+            ],
+        ),
+    ],
+)
+def test_what_a_row_says(name: str, gives: str, row: dict[str, Any], says: list[tuple[Any, ...]]) -> None:
+    assert [tuple(said) for said in Reading(name, {}, gives, TAGS).texts(row)] == says
+
+
+@pytest.mark.parametrize(
+    ("row", "why"),
+    [
+        ({"messages": [{"role": "user", "content": 5}]}, "TypeError: 'int' object is not iterable"),
+        ({"messages": [{"role": "assistant", "content": "", "tool_calls": [{}]}]}, "KeyError: 'name'"),
+    ],
+)
+def test_a_row_that_is_not_as_its_definition_says(row: dict[str, Any], why: str) -> None:
+    with pytest.raises(Unlike) as raised:
+        Reading("messages", {}, "Sample").texts(row)
+    assert str(raised.value) == f"it cannot be read by the columns of messages: {why}"
