@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from prep_assets.checks.of_stores import _fault_of_folder
 from prep_assets.engine import run
 from prep_assets.engine.events import Event
 from prep_assets.errors import PrepAssetsError, SourceError, StoreError
@@ -225,3 +226,19 @@ def test_what_a_build_reads_is_what_its_key_says(tmp_path: Path, asset: str) -> 
     with pytest.raises(StoreError, match="was built again by another process"):
         key.propose(again=True)
     assert published.version == workspace.built(asset, partition).version
+
+
+def test_a_folder_of_images_that_changed_since_it_was_pinned(tmp_path: Path) -> None:
+    """A link to a folder that it is in leads nowhere new; one to a file is a file."""
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "1.png").write_bytes(b"x" * 3)
+    (tmp_path / "a" / "b" / "2.png").write_bytes(b"x" * 1000)
+    (tmp_path / "a" / "b" / "above").symlink_to(tmp_path / "a")
+    assert _fault_of_folder(tmp_path / "a", {"files": 2, "bytes": 1003}) == ""
+    (tmp_path / "a" / "3.png").symlink_to(tmp_path / "a" / "b" / "2.png")
+    for files, size in ((2, 1003), (3, 1003), (2, 2003)):
+        found = f"3 files of 2,003 bytes are below {tmp_path / 'a'}, the pin says {files} of {size:,}"
+        says = f"{found}: it leaves some out, or the folder has changed since. Pin it again"
+        assert _fault_of_folder(tmp_path / "a", {"files": files, "bytes": size}) == says
+    (tmp_path / "none").mkdir()
+    assert _fault_of_folder(tmp_path / "none", {}) == "" != _fault_of_folder(tmp_path / "a", {})
