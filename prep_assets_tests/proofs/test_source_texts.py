@@ -25,6 +25,7 @@ from prep_assets.samples import (
     Prompt,
     Region,
     Sample,
+    Tokenized,
     Turn,
     changed,
 )
@@ -663,3 +664,60 @@ def test_a_row_that_is_not_as_its_definition_says(row: dict[str, Any], why: str)
     with pytest.raises(Unlike) as raised:
         Reading("messages", {}, "Sample").texts(row)
     assert str(raised.value) == f"it cannot be read by the columns of messages: {why}"
+
+
+QUESTION = {"messages": [{"role": "user", "content": " q "}, {"role": "assistant", "content": "aa"}]}
+
+
+def example(*answer: Region, asked: str = "q", **more: Any) -> Sample:
+    return Sample((Turn("user", (Region("text", asked),)), Turn("assistant", answer)), **more)
+
+
+AA = Region("text", "aa")
+PATH = {**QUESTION, "images": ["1.png"]}
+
+
+@pytest.mark.parametrize(
+    ("row", "made", "says"),
+    [
+        (QUESTION, example(AA), ""),
+        (QUESTION, example(Region("text", "a"), Region("text", "a")), "its example says 'a a' as well"),
+        (QUESTION, example(Region("text", "aaa")), "its example says 'a' as well"),
+        (QUESTION, example(AA, AA), "its example says 'aa' as well"),
+        (QUESTION, example(AA, Region("text", f"{'b' * 40} {'c' * 40}")), f"its example says {'b' * 40 + ' ' + 'c' * 19!r} as well"),
+        (QUESTION, example(AA, Region("text", "x", drop=True), Region("tool_call", "{}"), Region("thinking", "t")), ""),
+        (QUESTION, example(AA, asked=" \n q"), ""),
+        (QUESTION, example(AA, asked="q <think>"), ""),  # which a build may write around reasoning
+        (QUESTION, example(AA, asked="<image>q"), "its example says '<image>' as well"),
+        *((PATH, example(AA, asked=f"{mark}q"), "") for mark in ("<image>", "<audio>", "<video>")),
+        (QUESTION, example(Region("text", "b"), tokenized=Tokenized((1,), (1.0,), "b")), ""),
+        ({"messages": [{"role": "user", "content": 5}]}, example(AA), ""),  # which is said where the row is compared
+        (QUESTION, Prompt(example(AA).turns, "5"), ""),
+    ],
+)
+def test_what_an_example_says_beyond_its_row(row: dict[str, Any], made: Any, says: str) -> None:
+    assert Reading("messages", {}, "Sample", TAGS).surplus(row, made) == says
+
+
+def test_blocks_of_calls_that_a_render_takes_out_are_no_surplus() -> None:
+    for text in ("<tool_call>x</tool_call>", "<tool_response>x</tool_response>"):
+        made = example(AA, Region("text", text))
+        assert Reading("messages", {}, "Sample", TAGS, calls=True).surplus(QUESTION, made) == ""
+        assert Reading("messages", {}, "Sample", TAGS).surplus(QUESTION, made) == f"its example says {text!r} as well"
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "row", "column"),
+    [
+        ("messages", {}, {"messages": [], "images": ["1.png"]}, "images"),
+        ("messages", {}, {"messages": [], "images": [None], "video": "x.mp4"}, "video"),
+        ("messages", {}, {"messages": [], "images": [], "audios": None}, ""),
+        ("messages", {"images_key": "pictures"}, {"messages": [], "pictures": "1.png"}, "pictures"),
+        ("instruction", {"prompt_key": "image"}, {"image": "A text.", "response": "a"}, ""),
+        ("of a user", {}, {"images": ["1.png"]}, ""),
+    ],
+)
+def test_columns_with_files(name: str, options: dict[str, Any], row: dict[str, Any], column: str) -> None:
+    assert Reading(name, options, "Sample").files_in(row) == column
+    hidden = Reading(name, options, "Sample", ignore=frozenset({column}))
+    assert hidden.files_in(row) == "" and Reading(name, options, "Sample", chosen_by=frozenset({column})).files_in(row) == ""
