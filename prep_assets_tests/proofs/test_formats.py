@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prep_assets.errors import PrepAssetsError, Refused
-from prep_assets.proofs.formats import defined, definition_of, files, format_of, resolved, without
+from prep_assets.proofs.formats import defined, definition_of, files, format_of, plain, read_by, resolved, without
 from prep_assets.proofs.rejected_rows import beyond, kept_fault, ruling
 from prep_assets.proofs.row_rules import no_json
 from prep_assets.schemas.reader import Account, Reader, apply
@@ -121,6 +121,85 @@ def test_a_definition_by_another_may_have_columns_and_reasons_of_its_own() -> No
         found = resolved(name, {})
         assert found is not None and (found[0], found[2]) == (definition_of(name)["x-schema"], name)
     assert names
+
+
+# Rows as a schema reads them.
+
+
+@pytest.mark.parametrize(
+    ("row", "path", "left"),
+    [
+        ({"a": 1, "b": 2}, "a", {"b": 2}),
+        ({"a": {"b": [{"c": 1, "d": 2}, {"c": 3}, 5]}}, "a.b.c", {"a": {"b": [{"d": 2}, {}, 5]}}),
+        ({"a.b": 1, "a": {"b": 2}}, "a.b", {"a": {"b": 2}}),  # a name with a dot comes first
+        ({"a.b": {"c": 1, "d": 2}}, "a.b.c", {"a.b": {"d": 2}}),
+        ({"t": {"x": {"n": 1, "m": 2}, "y": {"n": 1}}}, "t.*.n", {"t": {"x": {"m": 2}, "y": {}}}),
+        ({"a": 5}, "a.b", {"a": 5}),
+        ({"a": 5}, "b", {"a": 5}),
+    ],
+)
+def test_a_row_without_a_path(row: Row, path: str, left: Row) -> None:
+    assert without(row, [path]) == left
+    assert without(row, []) == row
+
+
+@pytest.mark.parametrize(
+    ("value", "read"),
+    [
+        (b"q", "q"),
+        (b"\xff", b"\xff"),
+        (["a", b"b", [b"c"]], ["a", "b", ["c"]]),
+        ({"image": {"bytes": b"x", "path": b"p"}}, {"image": {"bytes": b"x", "path": "p"}}),
+        ({"role": [b"user", "tool"], "content": ["q", None]}, [{"role": "user", "content": "q"}, {"role": "tool"}]),
+        ({"m": {"from": ["a"], "value": [{"x": b"y"}]}}, {"m": [{"from": "a", "value": {"x": "y"}}]}),
+        *(
+            (value, value)
+            for value in ({"role": ["a"], "content": ["q", "r"]}, {"role": ["a"], "content": "q"}, {"x": ["a"], "y": ["b"]}, {}, 5, None)
+        ),
+    ],
+)
+def test_a_value_as_a_schema_reads_it(value: Any, read: Any) -> None:
+    assert plain(value) == read
+
+
+ROLES = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
+
+
+@pytest.mark.parametrize(
+    ("row", "lifted"),
+    [
+        ({"a": {"b": ROLES}}, {"a.b": ROLES}),
+        ({"a": {"b": ROLES, "id": 5, "note": ""}}, {"a.b": ROLES}),  # with what says nothing
+        ({"a": {"b": ROLES, "note": "x"}}, {"a.b": ROLES, "a": {"note": "x"}}),
+        ({"a": [{"b": ROLES[0], "id": 1}, {"b": ROLES[1]}]}, {"a.b": ROLES}),
+        ({"a": [{"b": ROLES[0]}, {"c": 1}]}, {"a.b": [ROLES[0], None], "a": [{}, {"c": 1}]}),
+        ({"a.b": ROLES, "a": {"b": 5}}, {"a.b": ROLES, "a": {"b": 5}}),
+        ({"a.b": None, "a": {"b": ROLES}}, {"a.b": ROLES}),
+        *((row, row) for row in ({"a": {"c": 1}}, {"a": [ROLES[0], 5]}, {"a": 5}, {})),
+    ],
+)
+def test_values_at_a_dotted_path(row: Row, lifted: Row) -> None:
+    definition = format_of("messages", {"messages_key": "a.b"})
+    assert definition is not None and definition.lifted(row) == lifted
+    whole = format_of("messages", {})
+    assert whole is not None and whole.lifted(row) is row
+
+
+@pytest.mark.parametrize(
+    ("row", "used", "read"),
+    [
+        ({"text": "a", "quality": 3}, ["quality"], {"text": "a"}),
+        ({"text": "a", "quality": 3}, [], {"text": "a", "quality": 3}),
+        ({"text": "a", "id": 3}, ["id"], {"text": "a", "id": 3}),  # which the definition takes
+        *(({"text": "a", "weight": weight}, ["weight"], {"text": "a"}) for weight in (1, True)),
+        ({"text": "a", "weight": 2}, ["weight"], {"text": "a", "weight": 2}),
+        ({"text": "a", "marks": {"train": 1, "x": 2}}, ["marks.train", "marks.x"], {"text": "a", "marks": {}}),
+        ({"text": "a", "marks": {"train": 0}}, ["marks.train"], {"text": "a", "marks": {"train": 0}}),
+    ],
+)
+def test_fields_that_only_choose_rows(row: Row, used: Sequence[str], read: Row) -> None:
+    definition = format_of("text", {})
+    assert definition is not None and read_by(definition, row, used) == read
 
 
 # Random alterations.
