@@ -300,6 +300,7 @@ def test_rows_that_are_the_reference_s(shipped: Vocabulary) -> None:
     rows = [record("a:0", np.array(right(shipped)), text=TEXT, controls=CONTROLS, typed=typed) for typed in (0, 3)]
     assert prove_identity(rows, shipped) == Verdict(True, "2 rows have the reference tokenizer's ids of their render", numbers)
     assert prove_identity(rows * 600, shipped).summary.startswith("1,200 rows have")
+    assert prove_identity([record("a:0", np.zeros(0, np.int64))], shipped).passed, "a render without a character"
 
 
 @pytest.mark.parametrize(
