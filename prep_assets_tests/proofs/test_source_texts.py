@@ -333,6 +333,12 @@ PLAIN = [
     ("gsm8k", "Sample", {"question": "2+2?", "answer": "2 and 2 <<2+2=4>>are 4.\n#### 4"}, ["user", "assistant", "assistant"]),
     ("gsm8k", "Sample", {"question": "2+2?", "answer": "#### 4"}, ["user", "assistant"]),
     (
+        "sharegpt",
+        "Sample",
+        {"conversations": [{"from": "human", "value": "2+2?"}, {"from": "gpt", "value": "4"}], "id": "7"},
+        ["user", "assistant"],
+    ),
+    (
         "lines of pairs",
         "Pair",
         {"prompt": CHATS, "chosen": [{"role": "assistant", "content": "6"}], "rejected": [{"role": "assistant", "content": "7"}]},
@@ -371,7 +377,7 @@ def test_the_whole_line_of_a_plain_pair() -> None:
     assert reading.line(row, "text") == row
     assert reading.line(row, "messages") == {side: [{"role": roles[side], "content": text}] for side, text in row.items()}
     chats = Reading("lines of pairs", {}, "Pair", TAGS)
-    for *_, whole, _ in PLAIN[2:]:
+    for *_, whole, _ in PLAIN[3:]:
         assert chats.line(whole, "messages") == whole and chats.line(whole, "text") is None
     assert reading.line({**row, "tools": [{}]}, "text") is None and Reading("preference", {}, "Group").line(row, "text") is None
 
