@@ -146,14 +146,15 @@ def test_a_wrong_token_of_a_tokenizer_that_normalizes_is_found() -> None:
     assert not verdict.passed and verdict.worst is not None and verdict.worst.where == "233"
 
 
-def test_a_tokenizer_whose_words_join_after_all_is_found_out() -> None:
+@pytest.mark.parametrize("vocabulary", [SHIPPED, spaced()], ids=["shipped", "spaced"])
+def test_a_tokenizer_whose_words_join_after_all_is_found_out(vocabulary: Vocabulary) -> None:
     """Should it ever be thought safe and be none, whole texts say so."""
-    vocabulary = load(CONFIGS / "tokenizer").vocabulary
     again = ReferenceIds(vocabulary)
     again.words.ids_of([b" cat"], lambda parts: Flat(np.array([7], np.uint32), np.array([0, 1])))
-    flat = again.encode(["the cat"])
+    found = again.encode(["the cat", "a dog"])
     assert again.cuts is False
-    assert flat.ids.tolist() == choose_engine(vocabulary, reference_only=True).reference.encode(["the cat"]).ids.tolist()
+    expected = choose_engine(vocabulary, reference_only=True).reference.encode(["the cat", "a dog"])
+    assert (found.ids.tolist(), found.offsets.tolist()) == (expected.ids.tolist(), expected.offsets.tolist())
 
 
 # -- The reference's ids again, with words that are counted by hand: what is tokenized, remembered, forgotten and compared ----------------
