@@ -273,7 +273,6 @@ class Walk:
         self.said, self.turn, self.seen = list[Said](), 0, set[str]()
         self.side, self.prompt = "", "prompt" if reading.paired else ""
         self.marks = self._marks()
-        self.answers: dict[str, str] = {"first": "chosen", "second": "rejected"}
 
     def all(self) -> list[Said]:
         """Everything that the row says."""
@@ -319,7 +318,6 @@ class Walk:
 
     def say(self, text: str, role: str, path: str, *, kind: str = TEXT, weight: float | None = None) -> None:
         """Add a text, cut at the marks of files and of reasoning."""
-        role = self.answers.get(role, role)
         side = role.partition("[")[0]
         spoken = "assistant" if side in ANSWERS[:3] else side
         answer = spoken in ("assistant", "completion")

@@ -213,10 +213,9 @@ def side(walk: Walk, value: Any, role: str, path: str) -> None:
     if role in ("first", "second"):
         verdict = walk.row.get(str(walk.options.get("verdict_key", "overall_preference")))
         first = verdict < 0 if isinstance(verdict, int | float) else verdict in _FIRST
-        walk.answers = {"first": "chosen", "second": "rejected"} if first else {"first": "rejected", "second": "chosen"}
         if walk.options.get("margin") and role == "first" and isinstance(verdict, int | float):
             walk.said.append(Said(path, "margin", walk.turn, EXACT, json.dumps(abs(verdict))))
-        role = walk.answers[role]
+        role = "chosen" if first == (role == "first") else "rejected"
     if isinstance(value, str) and walk.row.get(str(walk.options["prompt_key"])) is None:
         marked(walk, value, role, path)
     else:
