@@ -80,7 +80,10 @@ class Trials:
                 named = (f"{each.baseid} {name}" for name, several in found.items() for each in several if name != WARM)
                 parts = [line, *(fixtures[name] for name in named if name in fixtures)]
                 runs = {at for part in parts for at in part["runs"]}
-                self.cost[item.nodeid], self.breadth[item.nodeid] = sum(part["seconds"] for part in parts) + 0.01, len(runs)
+                seconds = (
+                    part["seconds"] for part in parts if part is line or part["seconds"] > QUICK
+                )  # what all tests take counts for none
+                self.cost[item.nodeid], self.breadth[item.nodeid] = sum(seconds) + 0.01, len(runs)
                 for name in map(names.__getitem__, runs):
                     self.reach[name].append(item)
         known = {*self.reach, *self.imported}
