@@ -48,6 +48,8 @@ NOT_RUN = {
     "dagster sensor": "a history that lasts, and a daemon",
     "dagster schedule": "a history that lasts, and a daemon",
     "python examples/record_steps.py": "what it writes is there already",
+    "python examples/recall_list.py": "a list of its own: extensions/recall/test_recall_words.py runs it",
+    "prep-assets leaks --sample 50 --ask": "a person, who answers",
     "make ": "an environment of its own",
     ".venv/bin/python -m pytest": "this suite",
     "prep-assets recall 'tokenizers<0.22' --hub": "the Hub: extensions/recall/test_recall.py has its commits",
