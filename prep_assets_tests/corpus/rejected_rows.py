@@ -249,6 +249,10 @@ REFUSED: Mapping[str, tuple[Mapping[str, Any], list[Unfit]]] = {
                         "bad_weight",
                     ),
                     ([{"begin_offset": 3, "end_offset": 4, "train": True}], "bad_weight"),
+                    (
+                        [{"begin_offset": 0, "end_offset": 1, "train": True}, {"begin_offset": 1, "end_offset": 3, "train": False}],
+                        "bad_weight",
+                    ),
                     ([{"begin_offset": 2, "end_offset": 1, "train": True}], "bad_weight"),
                     ([{"begin_offset": 0, "end_offset": 2, "train": 1}], "wrong_type"),
                     ([{"begin_offset": 0, "train": True}], "missing_field"),

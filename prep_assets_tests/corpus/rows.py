@@ -190,6 +190,10 @@ MESSAGES: list[Case] = [
         chat(USER, said("assistant", "one", train=False, train_detail=[{"begin_offset": 0, "end_offset": 2, "train": True}])),
         "user: q | assistant: one*0",
     ),
+    (
+        chat(USER, said("assistant", "abc", train_detail=[{"begin_offset": at, "end_offset": at, "train": at != 1} for at in range(3)])),
+        "user: q | assistant: a*1b*0c*1",
+    ),
     (chat(USER, {**ANSWER, "loss_scale": 0.5}), "user: q | assistant: a*0.5"),
     # the image that a part names
     (

@@ -9,8 +9,9 @@ import pytest
 
 from prep_assets.errors import CheckFailed
 from prep_assets.proofs.derive import MaskOptions, derive
-from prep_assets.proofs.rebuilt import Rebuilder
-from prep_assets.samples import Sample
+from prep_assets.proofs.rebuilt import Rebuilder, slotted
+from prep_assets.samples import Region, Sample, Turn
+from prep_assets.text.environment import MessageForm
 from prep_assets_tests.proofs.conversations import PLAIN, chat, says, template, user
 
 CHAT = chat(user("Hi"), says("~Hm.", "Hello."), user("Bye"))
@@ -104,6 +105,54 @@ def test_what_a_variant_marks_counts_where_it_renders_the_same() -> None:
         assert Rebuilder(bound).rebuild(sample, rendered=found.text).tagged == tagged
     prompted = Rebuilder(replace(plain, training=MARKS)).rebuild(sample, prompted=True)
     assert prompted.text.endswith("<|s|>assistant\n") and prompted.tagged == ((10, 12), (33, 39))
+
+
+CALL = {"name": "f", "arguments": {"a": ["x", 1]}}
+
+
+@pytest.mark.parametrize(
+    ("form", "content", "call", "thought"),
+    [
+        ({}, {"content": ""}, CALL, "reasoning_content"),
+        (
+            {"no_content": "null", "arguments": "text", "reasoning": "thinking"},
+            {"content": None},
+            {**CALL, "arguments": '{"a": ["x", 1]}'},
+            "thinking",
+        ),
+        ({"no_content": "absent", "content": "parts"}, {}, CALL, "reasoning_content"),
+        ({"content": "parts"}, {"content": [{"type": "text", "text": ""}]}, CALL, "reasoning_content"),
+    ],
+)
+def test_messages_in_the_form_that_a_template_reads(form: dict[str, str], content: dict[str, object], call: object, thought: str) -> None:
+    asked = Turn("user", (Region("text", "a"), Region("image", "1.png"), Region("text", "x", drop=True), Region("text", "b")), "Anna", None)
+    called = says("~Hm.", '!f {"a": ["x", 1]}')
+    messages, slots = slotted(chat(asked, called, Turn("tool", (Region("text", "4"),), "f", "c1")), MessageForm(**form), {"image": "<img>"})
+    as_parts = form.get("content") == "parts"
+    joined, result = ([{"type": "text", "text": text}] if as_parts else text for text in ("a<img>b", "4"))
+    calls = [{"type": "function", "function": call}]
+    assert messages == [
+        {"role": "user", "content": joined, "name": "Anna"},
+        {"role": "assistant", **content, thought: "Hm.", "tool_calls": calls},
+        {"role": "tool", "content": result, "name": "f", "tool_call_id": "c1"},
+    ]
+    assert [(slot.turn, slot.kind, slot.text) for slot in slots if slot.text] == [
+        (0, "text", "a<img>b"),
+        (1, "thinking", "Hm."),
+        *((1, "tool_call", leaf) for leaf in ("f", "x")),
+        (2, "text", "4"),
+    ]
+    assert slots[0].parts == ((0, 0, 1), (1, 1, 6), (3, 6, 7))
+
+
+def test_files_that_are_parts_of_their_own() -> None:
+    asked = Turn(
+        "user", (Region("text", "a"), Region("text", "b"), Region("image", "1.png"), Region("image", "2.png"), Region("text", "c"))
+    )
+    messages, slots = slotted(chat(asked), MessageForm(image_parts=True), {"image": "<img>"})
+    parts = [{"type": "text", "text": "ab"}, {"type": "image"}, {"type": "image"}, {"type": "text", "text": "c"}]
+    assert messages == [{"role": "user", "content": parts}]
+    assert [slot.parts for slot in slots] == [((0, 0, 1), (1, 1, 2)), ((4, 0, 1),)]
 
 
 # -- Where turns begin and end: seen in what is trained of whole conversations, and asked for directly ------------------------------------

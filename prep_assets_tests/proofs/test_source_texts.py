@@ -371,6 +371,12 @@ def test_plain_rows_say_what_they_say_read_one_by_one(name: str, gives: str, row
         assert (each.weight == 0) == (role == EARLIER)
 
 
+def test_options_for_a_template_make_no_plain_row() -> None:
+    row = {"messages": CHATS, "id": "7"}
+    assert Reading("messages", {}, "Sample", TAGS).plain(row) is not None
+    assert Reading("messages", {}, "Sample", TAGS).plain({**row, "chat_template_kwargs": {"mode": "m"}}) is None
+
+
 def test_the_whole_line_of_a_plain_pair() -> None:
     reading, row = Reading("preference", {}, "Pair", TAGS), {"prompt": " p", "chosen": "c", "rejected": "r\n"}
     roles = {"prompt": "user", "chosen": "assistant", "rejected": "assistant"}
@@ -603,6 +609,7 @@ PAIR: dict[str, Any] = {
     "mood": "calm",
 }
 GROUP: dict[str, Any] = {"prompt": "2?", "responses": ["Two.", [{"role": "assistant", "content": "Three."}]], "rewards": [1, 0]}
+THOUGHTS = "<think>a</think>b<think>c</think>d"
 ASKED_TWICE = {"instruction": "Sort.", "input": "3 1", "output": "1 3", "system": "s", "history": [["a", "b"]]}
 
 
@@ -638,6 +645,24 @@ ASKED_TWICE = {"instruction": "Sort.", "input": "3 1", "output": "1 3", "system"
                 ],
             )
             for gives, rewards in (("Group", []), ("Pair", [("responses", "rewards", 5, "exact", "[1.0, 0.0]", None, "")]))
+        ),
+        *(
+            (
+                name,
+                "Sample",
+                row,
+                [
+                    (asked, "", 0, "text", "q", None, question),
+                    *(
+                        (said, "", 1, kind, text, None, role)
+                        for kind, text in (("reasoning", "a"), ("text", "b"), ("reasoning", "c"), ("text", "d"))
+                    ),
+                ],
+            )
+            for name, row, asked, question, said, role in (
+                ("prompt_completion", {"prompt": "q", "completion": THOUGHTS}, "prompt", "prompt", "completion", "completion"),
+                ("alpaca", {"instruction": "q", "output": THOUGHTS}, "instruction", "user", "output", "assistant"),
+            )
         ),
         (
             "alpaca",

@@ -112,6 +112,7 @@ def test_an_answer_that_is_cut_ends_with_its_stop(sample: Sample, words: Vocabul
             kept = derived.text[max(each.start for each in derived.expected if each.start <= last.start) : last.start]
             stays, texts[-1] = [*stays[:-1], Token(words.control[END], 0, 0)], f"{kept}{END}"
         assert found.ids is not None and found.ids.tolist() == [token.id for token in stays]
+        assert (found.cut, found.taken) == ("end", len(tokens) - limit)
         assert [each.text for each in found.expected if each.text] == texts
         assert [each.stop for each in found.expected if each.text] == [END] * len(texts)
 
