@@ -98,18 +98,20 @@ def read_atif(folder: Path, source: Table, options: Options) -> Readable:
     """Open an `atif` export with code independent of its writer. A chat that is that of the source has the ids of the store.
 
     Raises:
-        StoreError: a file holds another chat.
+        StoreError: files are not numbered from 0, or one holds another chat or agent.
     """
     assert source.chats is not None
     files, chats = sorted((folder / options["split"]).glob("*.json")), enumerate(source.chats())
+    if [file.stem for file in files] != [str(number).zfill(8) for number in range(len(files))]:
+        raise StoreError(f"{folder}: its files are not numbered from 0, such as {files[0].name}")
 
     def row(number: int) -> tuple[Tokens]:
         found = json.loads(files[number].read_text("utf-8"))
         chat = next((chat for at, chat in chats if at == number), None) or {"messages": []}  # rows ascend
-        if [*_told(found)] != [*_said(chat["messages"])] or found["agent"].get("tool_definitions", []) != json.loads(
-            chat.get("tools", "[]")
-        ):
-            raise StoreError(f"{files[number].name}: its chat is another than that of its source")
+        about = {"name": options["agent"], "version": options["version"]}
+        about |= {"tool_definitions": json.loads(chat["tools"])} if "tools" in chat else {}
+        if [*_told(found)] != [*_said(chat["messages"])] or found["agent"] != about:
+            raise StoreError(f"{files[number].name}: its chat or its agent is another than that of its source")
         return (Tokens(next(source.sequences(number))[1]),)
 
     return Readable(len(files), row)
