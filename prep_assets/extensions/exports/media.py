@@ -198,7 +198,9 @@ def read_webdataset(folder: Path, source: Table, options: Options) -> Readable:
             if hashlib.sha256(member(image["file"])).hexdigest() != expected.sha256:
                 raise StoreError(f"row {number}: {image['file']} is another file than {expected.path!r} of the store")
         ids = np.array(fields["input_ids"])
-        starts = starts_of(fields["position_ids"]) if "position_ids" in fields else None
+        if ("position_ids" in fields) != bool(source.width):
+            raise StoreError(f"row {number}: it has {', '.join(fields)}; a row has position_ids where it is packed, and only there")
+        starts = starts_of(fields["position_ids"]) if source.width else None
         read = labelled(ids, fields["labels"], starts) if "labels" in fields else Tokens(ids)
         places = ((image["path"], tuple(range(image["start"], image["start"] + image["length"]))) for image in listed)
         return (replace(read, images=tuple(places)),)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import pytest
 
 from prep_assets import export
 from prep_assets.errors import ConfigError, StoreError
+from prep_assets.extensions.exports import media
 from prep_assets.extensions.exports.compared import compare
 from prep_assets.graph.graph import assets_of
 from prep_assets.stores.images import Image, ImageBlock, ImageWriter
@@ -113,6 +114,28 @@ def test_rows_of_a_packed_table(tmp_path: Path, format: str) -> None:
             found = json.loads(sample["json"])
             assert found["position_ids"] == [place for ids, _, _ in row for place in range(len(ids))]
             assert [sample[image["file"]] for image in found.get("images", [])] == [picture(path) for _, _, paths in row for path in paths]
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_only_packed_rows_have_position_ids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packed: bool) -> None:
+    rows = [[(ids, mask)] for ids, mask, _ in DOCUMENTS]
+    (tmp_path / "stream").mkdir()
+    if packed:
+        write_packed(folder := tmp_path / "table", "h5", rows, 64, PAD)
+    else:
+        folder = written(tmp_path / "stream")
+    made = media._rows
+
+    def turned(source: Table, progress: Any) -> Iterator[tuple[dict[str, Any], list[Any]]]:
+        for fields, images in made(source, progress):
+            rest = {name: values for name, values in fields.items() if name != "position_ids"}
+            yield (rest if packed else {**rest, "position_ids": list(range(len(rest["input_ids"])))}), images
+
+    monkeypatch.setattr(media, "_rows", turned)
+    options = {} if packed else {"image_dir": str(tmp_path / "pictures")}
+    out = export(folder, "webdataset", tmp_path / "out", **options)
+    with pytest.raises(StoreError, match="row 0: .*where it is packed, and only there"):
+        compare(out, open_table(folder), "webdataset", {**OPTIONS, **options})
 
 
 @pytest.mark.parametrize(
