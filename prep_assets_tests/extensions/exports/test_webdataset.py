@@ -20,7 +20,7 @@ from prep_assets.extensions.exports import media
 from prep_assets.extensions.exports.compared import compare
 from prep_assets.graph.graph import assets_of
 from prep_assets.stores.images import Image, ImageBlock, ImageWriter
-from prep_assets.stores.table import TOKENS, open_table
+from prep_assets.stores.table import TOKENS, Table, open_table
 from prep_assets.stores.writer import TableWriter
 from prep_assets_tests.extensions.exports.readers import reader, streaming
 from prep_assets_tests.extensions.exports.test_images import DOCUMENTS, PAD, PATCHES, starts_of, write_packed
@@ -134,7 +134,7 @@ def test_only_packed_rows_have_position_ids(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(media, "_rows", turned)
     options = {} if packed else {"image_dir": str(tmp_path / "pictures")}
     out = export(folder, "webdataset", tmp_path / "out", **options)
-    with pytest.raises(StoreError, match="row 0: .*where it is packed, and only there"):
+    with pytest.raises(StoreError, match=r"row 0: .*where it is packed, and only there"):
         compare(out, open_table(folder), "webdataset", {**OPTIONS, **options})
 
 
