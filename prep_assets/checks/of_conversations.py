@@ -231,8 +231,8 @@ class Chats(Conversations):
         self.truncation = Truncation(recipe["truncation"], limit, recipe["truncation_keeps_stop"], recipe["truncation_keeps"])
         self._domain = domain_source(store).domain
         self._convert, self._images = converter(self._domain, Sample), files_of(store).ready_again
-        names = self._domain.speaker_names == "keep" and self._domain.weigh is None
-        self._calling = CallingChats.of(self._domain.schema_name, self._domain.options, self._domain.ignore) if names else None
+        unchanged = self._domain.speaker_names == "keep" and self._domain.weigh is None  # what the schema gives
+        self._calling = CallingChats.of(self._domain.schema_name, self._domain.options, self._domain.ignore) if unchanged else None
         self._stripped = typed_tokens(self.vocabulary.control) if recipe["special_in_content"] == "strip" else None
 
     def sample(self, chat: PlainChat) -> Sample:

@@ -60,6 +60,24 @@ def once(find: Callable[[Row, Format], Found]) -> Callable[[Row, Format], Found]
     return found
 
 
+UNSURE = "unsure"
+"""Stands among the reasons of a row that has what a second reading does not know: then it says neither that the row is right nor that it is wrong."""
+
+
+def by_reasons(reasons: Callable[[Row, Format], set[str]], unlike: Rule) -> Callable[[str], Rule]:
+    """Return what makes the rule of a reason.
+
+    Args:
+        reasons: all that a second reading finds in a row.
+        unlike: whether something is wrong with a row in which it finds none; `None` where it finds one.
+    """
+
+    def rule_of(reason: str) -> Rule:
+        return lambda row, format: True if reason in reasons(row, format) else unlike(row, format) and None
+
+    return rule_of
+
+
 @once
 def chats(row: Row, format: Format) -> list[Sequence[Message]]:
     """Return the lists of messages of a row; one message alone is a list as well."""

@@ -209,6 +209,10 @@ def test_leaks_are_shown_side_by_side(tmp_path: Path, monkeypatch: pytest.Monkey
     assert run(app, ["leaks", "sft", "--sample", "2"]).output == run(app, ["leaks", "sft", "--sample", "2"]).output
     asked = run(app, ["leaks", "sft", "--sample", "3", "--ask"], input="y\nn\nstop\n").output
     assert "bench (eval): 1 of 2 hits are copies, precision 0.50" in asked
+    ended = run(app, ["leaks", "sft", "--sample", "3", "--ask"], input="y\n")
+    assert ended.exit_code == 0 and "bench (eval): 1 of 1 hits are copies, precision 1.00" in ended.output
+    for options in (["--ask"], ["--sample", "3", "--ask", "--json"]):
+        assert "Add --sample 50, and leave out --json" in " ".join(run(app, ["leaks", "sft", *options]).output.split())
     text = run(app, ["leaks", "sft"]).output
     assert "rows.jsonl:4" in text
     assert "bench.jsonl:5" in text

@@ -19,8 +19,9 @@ from prep_assets import load
 from prep_assets.array_types import Ints
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.extensions.exports.blocks import group_blocks, pair_blocks, row_blocks
-from prep_assets.extensions.exports.readable import Options, Readable, Tokens, check_mask, require_filled, row_slicer
+from prep_assets.extensions.exports.readable import Options, Readable, Tokens, check_mask, row_slicer
 from prep_assets.extensions.exports.registry import Count, FileName, Progress, TokenId, exporter, reads
+from prep_assets.proofs.tables import require_filled
 from prep_assets.stores.groups import FURTHER, OF_RUNS
 from prep_assets.stores.h5 import FixedH5
 from prep_assets.stores.shards import BIN_NAMES, BinShard, BinShards

@@ -31,8 +31,9 @@ import numpy.typing as npt
 from prep_assets.array_types import Int32s, Ints
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.extensions.exports.blocks import Block, pair_blocks, row_blocks
-from prep_assets.extensions.exports.readable import Options, Readable, Tokens, locate_row, require_filled, starts_of
+from prep_assets.extensions.exports.readable import Options, Readable, Tokens, locate_row, starts_of
 from prep_assets.extensions.exports.registry import Count, Progress, TokenId, exporter, reads
+from prep_assets.proofs.tables import require_filled
 from prep_assets.samples import IMAGE
 from prep_assets.stores.h5 import new_h5
 from prep_assets.stores.images import Images

@@ -25,8 +25,9 @@ import numpy as np
 
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.extensions.exports.blocks import row_blocks
-from prep_assets.extensions.exports.readable import Options, Readable, Tokens, labelled, locate_row, require_filled, starts_of
+from prep_assets.extensions.exports.readable import Options, Readable, Tokens, labelled, locate_row, starts_of
 from prep_assets.extensions.exports.registry import Count, Folder, Progress, Split, exporter, reads
+from prep_assets.proofs.tables import require_filled
 from prep_assets.samples import AUDIO, IMAGE, MEDIA, VIDEO
 from prep_assets.stores.images import Image, Images
 from prep_assets.stores.manifest import file_hash

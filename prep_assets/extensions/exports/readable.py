@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from prep_assets.array_types import Ints
 from prep_assets.errors import ConfigError, StoreError
-from prep_assets.proofs.tables import require_filled as require_filled
+from prep_assets.proofs.tables import require_filled
 from prep_assets.stores.table import Table
 
 # What a format that has no masks loses.

@@ -20,8 +20,9 @@ import numpy.typing as npt
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.extensions.exports.blocks import Block, document_blocks, require_memory_for_file, row_blocks
 from prep_assets.extensions.exports.media import Placed, file_of, placed_images, require_images
-from prep_assets.extensions.exports.readable import Options, Readable, Tokens, labelled, locate_row, require_filled, row_slicer, starts_of
+from prep_assets.extensions.exports.readable import Options, Readable, Tokens, labelled, locate_row, row_slicer, starts_of
 from prep_assets.extensions.exports.registry import Count, FileName, Folder, Progress, Size, exporter, reads
+from prep_assets.proofs.tables import require_filled
 from prep_assets.samples import MEDIA
 from prep_assets.stores.guards import Segmented
 from prep_assets.stores.table import PACKED, TOKENS, Table

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from typing import Annotated
 
 import typer
@@ -27,8 +27,11 @@ def leaks(
     partition: terminal.Partition = None,
     count: Annotated[int, typer.Option("-n", min=0, help="How many leaks of each domain to show with their texts.")] = 3,
     sample: Annotated[int, typer.Option("--sample", min=0, help="Draw this many of each domain at random, for review.")] = 0,
-    ask: Annotated[bool, typer.Option("--ask", help="Ask of each whether it is a copy, and say how many are.")] = False,
+    ask: Annotated[bool, typer.Option("--ask", help="Ask of each that was drawn whether it is a copy, and say how many are.")] = False,
+    as_json: bool = False,
 ) -> Answer:
+    if ask and (as_json or not sample):
+        raise ConfigError("--ask puts hits that were drawn at random to a person. Add --sample 50, and leave out --json")
     workspace = Workspace.open()
     workspace.family(Eval)
     if family is not None:
@@ -58,7 +61,7 @@ def leaks(
         console.print(terminal.table("store", "held out", "leaks", "examples", rows=rows, numbers=("leaks", "examples")))
         for short in filter(None, dict.fromkeys(uncovered(store.manifest.counts) for _, store in stores)):
             console.print(short, style="yellow")
-        said = Counter[tuple[str, str]]()
+        are_copies = defaultdict[str, list[bool]](list)
         for label, leak in ((label, leak) for label, found in shown.items() for leak in found):
             console.print(Text.assemble((f"{label} {leak.example}", "bold"), f" {leak.detail}"))
             sides = [
@@ -66,15 +69,21 @@ def leaks(
                 for text in (leak.training, leak.held_out)
             ]
             console.print(terminal.table(leak.example, f"{leak.held} {leak.record}", rows=[sides]))
+            if ask and (answer := _asked(console)) == "stop":
+                break
             if ask:
-                said[leak.held, answer := Prompt.ask("a copy?", choices=["y", "n", "stop"], console=console)] += 1
-                if answer == "stop":
-                    break
-        for held in sorted({held for held, answer in said if answer != "stop"}):
-            asked = said[held, "y"] + said[held, "n"]
-            console.print(f"{held}: {said[held, 'y']:,} of {asked:,} hits are copies, precision {said[held, 'y'] / asked:.2f}")
+                are_copies[leak.held].append(answer == "y")
+        for held, copies in sorted(are_copies.items()):
+            console.print(f"{held}: {sum(copies):,} of {len(copies):,} hits are copies, precision {sum(copies) / len(copies):.2f}")
         for name in missing:
             console.print(f"not built: {name}", style="dim")
 
     facts = [{"store": store.manifest.label, **store.manifest.counts, "policy": store.manifest.recipe["policy"]} for _, store in stores]
     return Answer({"stores": facts, "leaks": shown, "not_built": missing}, show)
+
+
+def _asked(console: Console) -> str:
+    try:
+        return Prompt.ask("a copy?", choices=["y", "n", "stop"], console=console)
+    except (EOFError, KeyboardInterrupt):  # what was answered so far counts
+        return "stop"

@@ -28,7 +28,7 @@ def language(*, keep: list[str], at_least: Annotated[float, Field(ge=0, le=1)] =
     """
     guesser = identifier(None if among is None else tuple(among))
     if unknown := sorted({*keep} - {*guesser.labels}):
-        why = "py3langid does not know" if among is None else "`among` leaves out, so none would be kept. It has"
+        why = "py3langid does not know" if among is None else "`among` leaves out, so none would be kept. Add it there; it has"
         raise ConfigError(f"quality step 'language': keep has {', '.join(unknown)}, which {why}: {', '.join(guesser.labels)}")
 
     def judge(examples: Examples) -> Judged:

@@ -48,9 +48,8 @@ def _plain_codes() -> npt.NDArray[np.uint32]:
     digits = re.findall(r"[^\W0-9\D]", plain.tobytes().decode("utf-32-le", "surrogatepass"))
     plain[0xFF01:0xFF5F] -= 0xFEE0
     plain[[*map(ord, digits)]] = [ord(str(int(digit))) for digit in digits]
-    plain[[0xA0, 0x1680, *range(0x2000, 0x200E), 0x2014, 0x2015, 0x202F, 0x205F, 0x2060, 0x3000, 0xFEFF]] = ord(
-        " "
-    )  # also without width, and dashes
+    # also those without width, and dashes between words
+    plain[[0xA0, 0x1680, *range(0x2000, 0x200E), 0x2014, 0x2015, 0x202F, 0x205F, 0x2060, 0x3000, 0xFEFF]] = ord(" ")
     plain[[0xAD, 0xB7, *range(0x2010, 0x2014), 0x2022, 0x2027, 0x2043, 0x2212, 0x2219, 0x22C5, 0x30FB, 0xFE58, 0xFE63]] = ord("-")
     plain[[0xFE62, 0xFE6B]] = [ord("+"), ord("@")]
     return plain

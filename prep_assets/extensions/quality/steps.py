@@ -3,7 +3,7 @@
 A step is a factory. It is called once for a domain, with the options of the configuration, and returns a `Step`, which takes the examples of the domain in
 blocks, in the order of the sources:
 
-    @quality_step("short_answer", source="our own")
+    @quality_step("short_answer", source="our own", corrupted=([chat_of_one_word], "short"))
     def short_answer(*, words: int = 3) -> Step: ...
 
 A step that looks at each example alone is a function from `Examples` to `Judged`, wrapped by `by_block`. One that compares examples with each other notes
@@ -239,10 +239,10 @@ class Registered(Struct, frozen=True):
     factory: Callable[..., Step]
     source: str
     corrupted: tuple[Sequence[Example], str]
-    takes: tuple[type, ...] = (Sample, Pair, Prompt, Group, Contrast)
-    libraries: tuple[str, ...] = ()
-    clusters: bool = False
-    version: int = 1
+    takes: tuple[type, ...]
+    libraries: tuple[str, ...]
+    clusters: bool
+    version: int
 
     @property
     def options(self) -> Mapping[str, inspect.Parameter]:
@@ -253,12 +253,21 @@ class Registered(Struct, frozen=True):
 _STEPS: dict[str, Registered] = {}
 
 
-def quality_step(name: str, **about: Any) -> Callable[[Factory], Factory]:
-    """Register a step factory under `name`. The other arguments are those of `Registered`: `source` and `corrupted`, and those with a default."""
+def quality_step(
+    name: str,
+    *,
+    source: str,
+    corrupted: tuple[Sequence[Example], str],
+    takes: tuple[type, ...] = (Sample, Pair, Prompt, Group, Contrast),
+    libraries: tuple[str, ...] = (),
+    clusters: bool = False,
+    version: int = 1,
+) -> Callable[[Factory], Factory]:
+    """Register a step factory under `name`. The other arguments are those of `Registered`."""
 
     def register(factory: Factory) -> Factory:
         plugins.claim("quality step", [name], factory)
-        _STEPS[name] = Registered(name, factory, **about)
+        _STEPS[name] = Registered(name, factory, source, corrupted, takes, libraries, clusters, version)
         return factory
 
     return register

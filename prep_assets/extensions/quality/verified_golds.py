@@ -65,15 +65,18 @@ def _own_verifier(path: str) -> Callable[..., bool]:
         ConfigError: it cannot be loaded.
     """
     try:
-        call_apart(_verified_by, path)
+        call_apart(_loaded, path)
     except Ended as ended:
         raise ConfigError(f"{STEP} {path!r}: the process that loads it {ended}. Correct it") from None
     return partial(call_apart, _verified_by, path)
 
 
+def _loaded(path: str) -> None:
+    own(STEP, path)
+
+
 def _verified_by(path: str, *args: Any) -> bool:
-    function = own(STEP, path)
-    return bool(args and function(*args))
+    return bool(own(STEP, path)(*args))
 
 
 def _no_reward(prompt: Prompt) -> str:

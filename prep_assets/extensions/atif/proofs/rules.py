@@ -10,7 +10,7 @@ from typing import Any
 from prep_assets.extensions.rl.proofs.groups import Spoken, rows_of_calls
 from prep_assets.proofs.formats import Format
 from prep_assets.proofs.rejected_rows import chat_fault
-from prep_assets.proofs.row_rules import Rule, once
+from prep_assets.proofs.row_rules import UNSURE, by_reasons, once
 from prep_assets.proofs.source_rows import Walk
 from prep_assets.proofs.source_rules import tools
 from prep_assets.samples import Row
@@ -82,8 +82,6 @@ def _trained(row: Row, options: Mapping[str, Any]) -> Iterator[tuple[int, Row, s
 
 # Whether a trajectory is whole.
 
-UNSURE = "unsure"
-"""Stands among the reasons where a trajectory has what this reading does not know: then it can say neither that it is whole nor that it is not."""
 _HEADER = 8
 """Most tokens of a template between two answers in a row."""
 _NAMED = ("schema_version", "session_id", "trajectory_id", "notes", "final_metrics", "continued_trajectory_ref", "extra")
@@ -97,17 +95,6 @@ _FIELDS: Mapping[str, frozenset[str]] = {
     "part": frozenset(("type", "text")),
 }
 """Fields of objects that are read."""
-
-
-def trajectory_is(reason: str) -> Rule:
-    """Return a rule: a trajectory is rejected for a reason that its steps or its ids give."""
-
-    def rule(row: Row, format: Format) -> bool | None:
-        if reason in _reasons(row, format):
-            return True
-        return None if unlike_a_trace(row, format) is not False else False
-
-    return rule
 
 
 @once
@@ -136,6 +123,10 @@ def _reasons(row: Row, format: Format) -> set[str]:
         return {*_of_group(row, format.options)}
     found = _read(row, format.options)
     return {*_of_steps(found[0])} if len(found) == 1 else {"several_agents" if found else "no_trained_trace"}
+
+
+trajectory_is = by_reasons(_reasons, unlike_a_trace)
+"""Rules: a trajectory is rejected for a reason that its steps or its ids give."""
 
 
 def _of_steps(one: Row, *more: str) -> Iterator[str]:

@@ -10,14 +10,12 @@ from msgspec import Struct, field
 
 from prep_assets.proofs.formats import DECISIVE, Format, parsed
 from prep_assets.proofs.rejected_rows import chat_fault
-from prep_assets.proofs.row_rules import Rule, mixed, once, out_of_order
+from prep_assets.proofs.row_rules import UNSURE, by_reasons, mixed, once, out_of_order
 from prep_assets.proofs.source_rows import Walk
 from prep_assets.proofs.source_rules import tools
 from prep_assets.samples import Row
 
 Message = dict[str, Any]
-UNSURE = "unsure"
-"""Stands among the reasons where a session has what this reading does not know: then it can say neither that it is whole nor that it is not."""
 
 
 class Told(Struct):
@@ -68,17 +66,6 @@ def session(walk: Walk, row: Row, role: str, path: str) -> None:
 # Whether it is whole.
 
 
-def session_is(reason: str) -> Rule:
-    """Return a rule: a session is rejected for a reason that its lines give."""
-
-    def rule(row: Row, format: Format) -> bool | None:
-        if reason in _reasons(row, format):
-            return True
-        return None if unlike_a_chat(row, format) is not False else False
-
-    return rule
-
-
 @once
 def unlike_a_chat(row: Row, format: Format) -> bool | None:
     """Its lines give no reason, and still its messages are no chat; `None` where its lines give one."""
@@ -100,11 +87,15 @@ def _reasons(row: Row, format: Format) -> set[str]:
     return told.found
 
 
+session_is = by_reasons(_reasons, unlike_a_chat)
+"""Rules: a session is rejected for a reason that its lines give."""
+
+
 def _ends(told: Told) -> list[int]:
     """The numbers of answers that end the work."""
     ends = [at for at, message in enumerate(told.said) if message["role"] == "assistant" and not _calls_in(message)]
     # a result behind an answer is that of a call typed in its text
-    told.note(UNSURE, holds=any(told.said[at]["role"] == "tool" for end in ends for at in range(end + 1, min(end + 2, len(told.said)))))
+    told.note(UNSURE, holds=any(message["role"] == "tool" for end in ends for message in told.said[end + 1 : end + 2]))
     return ends
 
 
@@ -196,8 +187,8 @@ def _blocks(content: Any, told: Told, known: Collection[str]) -> list[Row]:
     """The blocks of a content, which are of known types."""
     listed = [{"type": "text", "text": content}] if isinstance(content, str) else content if isinstance(content, list) else [None]
     blocks = [block for block in listed if isinstance(block, Mapping)]
-    strange = (block for block in blocks if block.get("type") not in known or not {*block} <= {*_OF_ALL, *_FIELDS[block["type"]]})
-    told.note(UNSURE, holds=len(blocks) < len(listed) or any(True for _ in strange))
+    strange = (block.get("type") not in known or not {*block} <= {*_OF_ALL, *_FIELDS[block["type"]]} for block in blocks)
+    told.note(UNSURE, holds=len(blocks) < len(listed) or any(strange))
     return blocks
 
 
