@@ -246,13 +246,16 @@ class Chats(Conversations):
 
     def read(self, side: str, payloads: Sequence[Mapping[str, Any]], identity: Callable[[int], str]) -> Sequence[Source]:
         """Convert the rows with their schema, apart from those that hold chats as most write them."""
-        read: list[Source | None] = [*self._plain_rows(payloads)]
-        if self._calling is not None:
-            for at, payload in enumerate(payloads):
-                if read[at] is None and (sample := self._calling.read(payload)) is not None:
-                    read[at] = self.treated(sample)
+        read = [self.treated(chat) if isinstance(chat, Sample) else chat for chat in self.said(payloads)]
         converted = iter(self._convert.rows([payload for payload, source in zip(payloads, read, strict=True) if source is None]))
         return [source or self._source(next(converted), payloads[at], identity(at)) for at, source in enumerate(read)]
+
+    def said(self, payloads: Sequence[Mapping[str, Any]]) -> list[Source | None]:
+        """Return the chats of rows by a second reading, as a schema gives them; `None` where only the schema can say."""
+        plain, calling = self._plain_rows(payloads), self._calling
+        if calling is None:
+            return [*plain]
+        return [calling.read(payload) if chat is None else chat for payload, chat in zip(payloads, plain, strict=True)]
 
     def contradicts(self, reason: str, example: object) -> bool:
         """Whether the second derivation shows that a reason for rejecting an example does not hold."""
@@ -375,13 +378,19 @@ def _fitting(chats: Chats, items: Sequence[Item]) -> list[bool]:
 
 
 def rejected_chats(store: Store) -> Reasons:
-    """Return a function that judges rejected chats again, by the build and by the second derivation; a reason that the latter contradicts is ``""``."""
+    """Return a function that judges rejected chats again, by the build and by the second derivation; a reason that the latter contradicts, or that is one of
+    another chat than a second reading of the row gives, is ``""``."""
     again = chats_again(store)
     derived = store.once("derived rejections", lambda: Chats(store))
     measured = store.recipe["expand"] != "turns"
 
     def reasons(items: Sequence[Item]) -> list[str]:
-        found = [*again(items)]
+        said = derived.said([item.record.payload for item in items])
+        misread = [
+            chat is not None and (chat.sample() if isinstance(chat, PlainChat) else chat) != item.example
+            for item, chat in zip(items, said, strict=True)
+        ]
+        found = ["" if is_wrong else reason for is_wrong, reason in zip(misread, again(items), strict=True)]
         why = [reason.partition(": ")[0] for reason in found]
         long = [at for at, reason in enumerate(why) if measured and reason == TOO_LONG]
         wrong = {at for at, fits in zip(long, _fitting(derived, [items[at] for at in long]), strict=True) if fits}

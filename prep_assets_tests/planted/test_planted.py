@@ -65,6 +65,18 @@ PLANTS: Mapping[str, Change] = {
     "which documents are cut": ("pretrain fim", "text/documents", "if numbers[0] >= rate:", "if numbers[-1] >= rate:"),
     "which part of a document comes first": ("pretrain fim", "text/documents", "numbers[1] < spm_rate)", "numbers[0] < spm_rate)"),
     "results of calls": ("sft qwen3", "schemas/turns", "and turn.tool_call_id not in made", "and turn.tool_call_id in made"),
+    "where reasoning stands": (
+        "sft qwen3",
+        "schemas/turns",
+        "[*reasoning_regions(message, where, weight), *regions, *call_regions]",
+        "[*regions, *reasoning_regions(message, where, weight), *call_regions]",
+    ),
+    "where calls stand": (
+        "sft qwen3",
+        "schemas/turns",
+        "where, weight), *regions, *call_regions]",
+        "where, weight), *call_regions, *regions]",
+    ),
     "characters of bytes": (
         "sft",
         "text/spans",
