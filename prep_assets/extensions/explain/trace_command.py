@@ -90,7 +90,7 @@ def _facts(trace: Trace, token: Token, traced: Traced | None) -> Iterator[tuple[
     yield "loss weight", Text.assemble(f"{max(token.weight, 0.0):g}, ", state)
     yield "because", why.because
     yield "predicted at", _predicted_at(token)
-    yield "label there", "none: the next token is not trained" if token.predicts is None else _token_text(token.predicts)
+    yield "must predict", "nothing: the next token is not trained" if token.predicts is None else _token_text(token.predicts)
     if traced is None:
         return
     if why.turn is not None or why.role is not None:
