@@ -40,6 +40,7 @@ from prep_assets.schemas.fields import (
     HELD_OUT,
     MEDIA,
     NEUTRAL,
+    REASONING,
     SPLIT,
     View,
     as_weight,
@@ -83,7 +84,7 @@ class PlainMessages(Struct, frozen=True):
     roles: Mapping[str, str]
     check: Callable[[tuple[Turn, ...]], None]
     beside: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
-    read_beside: tuple[str, ...] = ("tool_calls", "tool_call_id", "name")
+    read_beside: tuple[str, ...] = ("tool_calls", *REASONING, "tool_call_id", "name")
     _accepted: dict[tuple[str, ...], bool] = field(default_factory=dict)
 
     @property
@@ -92,14 +93,16 @@ class PlainMessages(Struct, frozen=True):
         return frozenset([self.messages_key])
 
     def reads_all(self, row: Row) -> bool:
-        """Whether the schema is certain to read all of the messages of a row: each has a text or none, and maybe a name, an id, and calls."""
+        """Whether the schema is certain to read all of the messages of a row: each has a text or none, and maybe reasoning, a name, an id, and calls."""
         try:
             messages = row[self.messages_key]
             fields = set[str]().union(*messages)
             calls = [call for message in messages for call in message.get("tool_calls") or ()] if "tool_calls" in fields else []
             functions = list(map(itemgetter("function"), calls))
+            objects = [*messages, *calls, *functions]
             return (
-                {dict} >= {*map(type, messages), *map(type, calls), *map(type, functions)}
+                {dict} >= {*map(type, objects)}
+                and bytes not in {*map(type, chain.from_iterable(map(dict.values, objects)))}
                 and {str, type(None)} >= {type(message.get(self.content_key)) for message in messages}
                 and {self.role_key, self.content_key, *self.read_beside} >= fields
                 and {"type", "id", "function"} >= set[str]().union(*calls)

@@ -49,8 +49,10 @@ CALLS = st.fixed_dictionaries(
     },
 )
 BESIDE_TEXT: dict[str, st.SearchStrategy[Any]] = {
-    "name": st.just("n"),
+    "name": st.sampled_from(["n", b"n"]),
     "tool_call_id": st.sampled_from(["1", "2"]),
+    "reasoning_content": st.sampled_from(["r", b"r", "", 5, {"a": 1}, None]),
+    "thinking": st.sampled_from(["r", "s"]),
     "tool_calls": st.lists(CALLS, max_size=2) | st.just("f") | st.none(),
     "functions": st.just([{"name": "g"}]),
 }
@@ -120,7 +122,8 @@ def test_many_at_a_time(schema: str, ignore: tuple[str, ...], speakers: str, mon
     plain = {column: [{role: asks, content: "a"}, {role: answers, content: "b"}]}
     twice = {column: [*plain[column], {role: answers, content: "c"}], "tools": [{"name": "f"}]}
     odd = {column: [*plain[column], {role: "nobody", content: "c"}]}
-    assert in_columns([plain, twice, odd] * 3) == 5 or "." in str(ignore)  # all but the first, which shows what is read
+    binary = {column: [*plain[column][:1], {role: answers, content: "b", "reasoning_content": b"r", "name": b"n"}]}
+    assert in_columns([plain, twice, odd, binary] * 3) == 5 or "." in str(ignore)  # all but the first, which shows what is read
     assert without_views or "." in str(ignore)
 
     @settings(max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.too_slow])
