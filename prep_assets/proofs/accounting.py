@@ -386,7 +386,7 @@ class Ledger:
             ruling = self.proves(why, unsure[i])
             self.numbers["rejections_repeated"] += ruling is None
             if ruling:
-                faults[i] = f"is refused for {why}, but it is right: {ruling}"
+                faults[i] = f"is refused for {why}, which does not hold: {ruling}"
         for i, fault in faults.items():
             if fault is not None:
                 self._fault(block, i, fault)

@@ -16,10 +16,11 @@ What JSON Schema cannot say stands there as well:
 
 - ``x-columns``: the columns with texts in the order in which these stand in a record, see `source_rows.columns_of`
 - ``x-tokens``: the rule that reads ids and weights of a row of token ids
-- ``x-runs``: the rule that reads the calls of a model in a row of agents' runs
+- ``x-runs``: the rule that reads the calls of a model in a row of agents' runs; ``x-said``: that which reads its messages, where these say all that ids do
 - ``x-writes``: what its schema writes between or around texts
 - ``x-beyond``: reasons for rejecting a row that the definition accepts, ``*`` for any other → the rule that derives it again, null where none does; before
   them names of such lists in `common.json`. ``x-open``: it is of the outermost objects only, and any reason without a rule is beyond it
+- ``x-chat``: the rule that makes of a row a chat of the form `messages`, whose definition judges for it what is beyond this one
 
 JSON in a text is ``contentSchema``, which is asserted here.
 """
@@ -167,7 +168,7 @@ def format_of(name: str, options: Mapping[str, Any]) -> Format | None:
         if _applies(each, known) and (format := format_of(each["x-schema"], _bound(each, known)))
     ]
     tags = {"*": [*roles], "call": calls} | {role: [tag for tag in roles if roles[tag] == role] for role in ("user", "assistant")}
-    whole = _instance({**definition, "$defs": definition_of("common")["$defs"]}, known, tags)
+    whole = _instance({**definition, "$defs": {**definition_of("common")["$defs"], **definition.get("$defs", {})}}, known, tags)
     fields = [value for option, value in known.items() if option.endswith("_key")]
     listed = [key for value in fields for key in (value if isinstance(value, list | tuple) else [value])]
     dotted = [key for key in listed if isinstance(key, str) and "." in key]

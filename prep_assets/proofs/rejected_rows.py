@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, lru_cache, partial
 
 from prep_assets.proofs.formats import Format, definition_of, format_of, rule_named
 from prep_assets.proofs.row_rules import JudgedRow, Message, Rule, chats, letters, no_json
@@ -16,7 +16,7 @@ from prep_assets.samples import Row
 ANY = "*"
 """Any other reason."""
 FAILED = "schema_error"
-"""The reason for which a row is rejected whose schema raised an error of its own: no rule derives it."""
+"""The reason for which a row is rejected whose schema raised an error of its own: none of ours may, whatever the row."""
 Rules = dict[str, Rule | None]
 """A reason for rejecting a row that its definition accepts → the rule that derives it again; `None` where none does."""
 
@@ -55,19 +55,20 @@ def _named(name: str | None) -> Rule | None:
 def ruling(format: Format, row: Row, reason: str) -> str | None:
     """Judge a row that a schema rejects. Returns ``""`` where its definition or a rule rejects it too, `None` where neither can tell, else why it is right."""
     found = format.of(row)
-    if found is None or isinstance(found, bool):
-        return None if found is None else ""
+    if found is None:
+        return None
+    if reason == FAILED:
+        return "its schema fails on it, which no row may make it do"
+    if isinstance(found, bool):
+        return ""
     accepting, read = found
-    known = beyond(accepting.reasons)
-    is_open = definition_of(accepting.reasons).get("x-open")
-    if is_open and reason == FAILED:
-        return f"the definition of {accepting.name!r} accepts it, and its schema fails on it"
+    definition = definition_of(accepting.reasons)
+    if (chat_of := definition.get("x-chat")) is not None and reason not in _shared("anywhere"):
+        return _as_chat(chat_of, read, accepting, lambda chat: ruling(_chats(), chat, reason))
+    is_open = definition.get("x-open")
+    known = {**_shared("open" if is_open else "anywhere"), **beyond(accepting.reasons)}
     if not {reason, ANY} & {*known}:
-        if is_open:
-            return None
-        known = _shared("anywhere")
-    if not {reason, ANY} & {*known}:
-        return f"the definition of {accepting.name!r} accepts it, and no rule beyond it rejects a row for {reason!r}"
+        return None if is_open else f"the definition of {accepting.name!r} accepts it, and no rule beyond it rejects a row for {reason!r}"
     must = _must(known.get(reason, known.get(ANY)), read, accepting)
     if must is None:
         return None
@@ -82,11 +83,30 @@ def kept_fault(format: Format, row: Row) -> str:
     if isinstance(found, bool):
         return f"the definition of {format.name!r} does not accept it"
     accepting, read = found[0], JudgedRow(found[1])
+    if (chat_of := definition_of(accepting.reasons).get("x-chat")) is not None:
+        return _as_chat(chat_of, read, accepting, partial(kept_fault, _chats())) or ""
     keys = _keys(read, accepting)
     for reason, rule, about in _of_kept(accepting.reasons):
         if (about is None or not keys.isdisjoint(about)) and _must(rule, read, accepting):
             return "by a second reading it is not whole" if reason == ANY else f"a second reading finds {reason!r}"
     return ""
+
+
+@cache
+def _chats() -> Format:
+    """The definition of chats that rules make of rows."""
+    found = format_of("messages", {"message_tools": False})
+    assert found is not None
+    return found
+
+
+def _as_chat(name: str, row: Row, format: Format, judge: Callable[[Row], str | None]) -> str | None:
+    """What is said of the chat that a rule makes of a row; `None` where it knows no such row."""
+    try:
+        said = judge(rule_named(name)(row, format.options))
+        return said and f"of the chat that it is, {said}"
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+        return None
 
 
 def chat_fault(messages: Sequence[Message], tools: object) -> str:
@@ -95,10 +115,9 @@ def chat_fault(messages: Sequence[Message], tools: object) -> str:
     Raises:
         ValueError: they have a number that is none, of which nobody can tell.
     """
-    chat, judge = {"messages": messages, "tools": tools}, format_of("messages", {})
-    assert judge is not None
+    chat = {"messages": messages, "tools": tools}
     json.dumps(chat, allow_nan=False)
-    return kept_fault(judge, chat)
+    return kept_fault(_chats(), chat)
 
 
 @lru_cache(1 << 8)

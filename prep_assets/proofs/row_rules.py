@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
-from prep_assets.proofs.formats import Format, parsed
+from prep_assets.proofs.formats import DECISIVE, Format, parsed
 from prep_assets.proofs.source_fields import CALLS, REASONINGS, STRETCHES, WEIGHTS
 from prep_assets.samples import Row
 
@@ -148,6 +148,7 @@ def any_order(row: Row, format: Format) -> bool:
 def open_prompt(row: Row, format: Format) -> bool:
     """A prompt ends with an answer or a system prompt, or a result answers no call."""
     prompt = under(row, format, "prompt_key")
+    prompt = [prompt] if isinstance(prompt, Mapping) else prompt
     closed = isinstance(prompt, list) and letters(prompt, format)[-1:] in ("a", "s")
     return closed or result_without_call(row, format)
 
@@ -254,7 +255,8 @@ def not_offered(row: Row, format: Format) -> bool:
         given = parsed(given) if isinstance(given, str) and given.strip() else given
         tools = tools or ([given] if isinstance(given, Mapping) else given or [])
     functions = [tool["function"] if isinstance(tool.get("function"), Mapping) else tool for tool in tools]
-    names = {function.get("name") for function in functions} | {*((options or {}).get("builtin_tools") or ())}
+    builtin = (options or {}).get("builtin_tools")
+    names = [*(function.get("name") for function in functions), *(builtin if isinstance(builtin, list) else ())]
     if not functions or None in names:
         return False
     asked = [call for chat in chats(row, format) for message in chat for call in called(message, format)]
@@ -269,6 +271,7 @@ _TOOLS = ("tools", "functions", "available_tools")
 
 # What neutral fields say.
 
+_NUMBERS = ("index", "idx")
 _TIMES = ("timestamp", "date", "created", "created_at")
 
 
@@ -285,28 +288,37 @@ def _lists(value: Any) -> Iterator[list[Row]]:
 
 
 def out_of_order(row: Row, format: Format) -> bool:
-    """Numbers of objects, or times of messages, descend in a list."""
+    """Numbers of objects from 0 or 1 on, or times of messages, descend in a list."""
     for objects in _lists(row):
-        for key in ("index", "idx", *(_TIMES if any(name in objects[0] for name in ("role", "from")) else ())):
+        for key in (*_NUMBERS, *(_TIMES if any(name in objects[0] for name in ("role", "from")) else ())):
             values = [each[key] for each in objects if each.get(key) not in (None, "", [], {})]
+            if key in _NUMBERS and not any(sorted(map(repr, values)) == sorted(map(str, range(at, at + len(values)))) for at in (0, 1)):
+                continue  # they number the objects of a data set
             with suppress(TypeError, ValueError):
-                numbers = [value if type(value) in (int, float) else datetime.fromisoformat(value) for value in values]
-                if any(later < earlier for earlier, later in pairwise(numbers)):
+                places = [value if type(value) in (int, float) else datetime.fromisoformat(value) for value in values]
+                if places != sorted(places):
                     return True
     return False
 
 
+def _objects(value: Any) -> Iterator[Row]:
+    """Yield the objects anywhere in a value, and itself."""
+    if isinstance(value, Mapping):
+        yield value
+    for each in value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ():
+        yield from _objects(each)
+
+
 def mixed(row: Row, format: Format) -> bool:
     """A row names two conversations, prompts or questions."""
-    found: dict[str, set[str]] = {}
-    stack: list[Any] = [row]
-    while stack:
-        value = stack.pop()
-        stack += value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
-        for key in ("conversation_id", "prompt_id", "question_id") if isinstance(value, Mapping) else ():
-            if value.get(key) not in (None, "", [], {}):
-                found.setdefault(key, set()).add(str(value[key]))
-    return any(len(values) > 1 for values in found.values())
+    named = ("conversation_id", "prompt_id", "question_id")
+    found = {(key, str(each[key])) for each in _objects(row) for key in named if each.get(key) not in (None, "", [], {})}
+    return len(found) > len({key for key, _ in found})
+
+
+def has_decisive(row: Row, format: Format) -> bool:
+    """A field stands anywhere in the row whose name decides what is trained."""
+    return any(each[key] not in (None, "", [], {}) for each in _objects(row) for key in DECISIVE & each.keys())
 
 
 # What must agree.
@@ -426,7 +438,7 @@ def miscounted(kind: str) -> Rule:
         if column is None and key == f"{kind}s" and row.get(kind) is not None:
             column = row[kind] or []
         mark = "" if column is None else format.options.get("image_token", "<image>") if kind == "image" else f"<{kind}>"
-        files = len(column) if isinstance(column, list) else int(column is not None)
+        files = len(column) if isinstance(column, list) else int(bool(column))
         taken: list[int] = []
         for chat in _under_options(row, format, _WITH_FILES):
             for place in (place for message in chat for place in _placed(message, kind, mark, format)):

@@ -667,12 +667,13 @@ def _call_ids(turn: Turn) -> list[str | None]:
 def require_offered(turns: Iterable[Turn], tools: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> None:
     """Reject (``unknown_tool``) a call of a tool that is not among the named `tools` of a row, which may have none."""
     functions = [tool["function"] if isinstance(tool.get("function"), Mapping) else tool for tool in tools]
-    names = {function.get("name") for function in functions} | {*(options.get("builtin_tools") or ())}
+    builtin = options.get("builtin_tools")
+    names = [*(function.get("name") for function in functions), *(builtin if isinstance(builtin, list) else ())]
     if not functions or None in names:
         return
     for called in (json.loads(region.text)["name"] for turn in turns for region in turn.regions if region.kind == TOOL_CALL):
         if called not in names:
-            raise Refused("unknown_tool", f"{called!r} is called, and the tools on offer are {', '.join(sorted(map(str, names)))}")
+            raise Refused("unknown_tool", f"{called!r} is called, and the tools on offer are {', '.join(sorted({*map(str, names)}))}")
 
 
 # Columns with one meaning in all schemas: system prompt, tools, documents, template variables, label, weight.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from prep_assets.schemas.registry import schemas
 from prep_assets_tests.corpus import rows as sound
 from prep_assets_tests.corpus.rows import ANSWER, BOTH, CALL, GPT, HUMAN, SEEN, SYSTEM, USER, array, chat, group, moss, said, shares, typed
 
@@ -34,6 +35,9 @@ IDS = {"input_ids": [1, 2], "labels": [-100, 2]}
 
 
 LLAVA = {"image": "i.jpg"}
+
+
+ANTHROPIC, RESPONSES = (schemas()[name].example for name in ("anthropic", "openai_responses"))
 
 
 SCORED = {**sound.ULTRA, "score_chosen": 9.0, "score_rejected": 2.0}
@@ -730,6 +734,50 @@ REFUSED: Mapping[str, tuple[Mapping[str, Any], list[Unfit]]] = {
             ({"p": "", "r": ["a"], "s": [1]}, "empty_prompt", {"sources": group()}),
             ({"p": "q", "r": ["a"], "s": None}, "missing_field", {"sources": group()}),
             ({"p": "q", "r": "a", "s": [1]}, "wrong_type", {"sources": group()}),
+        ],
+    ),
+    "anthropic": (
+        ANTHROPIC,
+        [
+            ({"messages": ANTHROPIC["messages"][:1]}, "no_assistant_turn"),
+            ({"tools": [{"type": "bash_20250124", "name": "bash"}]}, "bad_tools"),
+            ({"tools": [{"name": "f"}]}, "missing_field"),
+            ({"tools": [{"name": "f", "input_schema": {}}]}, "unknown_tool"),
+            ({"system": [{"type": "text"}]}, "missing_field"),
+            ({"messages": [said("system", "Be long."), *ANTHROPIC["messages"]]}, "two_systems"),
+            ({"messages": [said("assistant", [{"type": "redacted_thinking", "data": "x"}])]}, "unknown_part"),
+            (
+                {"messages": [*ANTHROPIC["messages"][:2], said("user", [{"type": "tool_result", "tool_use_id": "x", "content": ""}])]},
+                "unknown_tool_call",
+            ),
+            (
+                {
+                    "messages": [
+                        *ANTHROPIC["messages"][:2],
+                        said("user", [{"type": "text", "text": "So:"}, *ANTHROPIC["messages"][2]["content"]]),
+                    ]
+                },
+                "unanswered_tool_call",
+            ),
+            ({"messages": [{**ANTHROPIC["messages"][2], "role": "assistant"}]}, "role_content"),
+            ({"messages": [*ANTHROPIC["messages"], said("assistant", [])]}, "empty_answer"),
+            ({"messages": [{**ANTHROPIC["messages"][3], "loss_weight": 0}]}, "unsupported_column"),
+            ({"functions": ANTHROPIC["tools"]}, "unsupported_column"),
+        ],
+    ),
+    "openai_responses": (
+        RESPONSES,
+        [
+            ({"input": "Hi"}, "no_assistant_turn"),
+            ({"tools": [{"type": "web_search"}]}, "bad_tools"),
+            ({"input": [{"type": "web_search_call", "id": "w"}]}, "unknown_part"),
+            ({"input": [{"type": ["message"]}]}, "unknown_part"),
+            ({"input": [{"type": "function_call", "call_id": "c", "name": "f", "arguments": "{"}]}, "bad_tool_call"),
+            ({"input": [{"type": "function_call", "name": "f", "arguments": "{}"}]}, "missing_field"),
+            ({"input": [USER, {"type": "reasoning", "summary": [{"text": "a"}]}]}, "empty_answer"),
+            ({"input": [*RESPONSES["input"][:3], USER, ANSWER]}, "unanswered_tool_call"),
+            ({"input": [{**USER, "type": "message", "loss_weight": "x"}, ANSWER]}, "wrong_type"),
+            ({"input": [USER, {**ANSWER, "name": "b", "prefix": True}]}, "unsupported_column"),
         ],
     ),
     "arithmetic": (

@@ -79,8 +79,8 @@ USES: Mapping[str, str] = {
     """,
     "atif": """
         checks.registry checks.sources_again errors pipeline.asset proofs.formats proofs.mutations proofs.rejected_rows
-        proofs.row_rules proofs.source_fields proofs.source_rows proofs.source_rules proofs.verdict samples schemas.fields
-        schemas.registry schemas.turns stores.table text.render
+        proofs.row_rules proofs.source_rows proofs.source_rules proofs.verdict samples schemas.fields schemas.registry
+        schemas.turns stores.table
     """,
     "sessions": """
         errors proofs.formats proofs.rejected_rows proofs.row_rules proofs.source_rows proofs.source_rules samples schemas.fields

@@ -594,6 +594,26 @@ PLANTS: Mapping[str, Change] = {
         "self._add_tags(untagged, pretraining) if tagged",
         "self._add_tags(untagged, pretraining) if not tagged",
     ),
+    "the system prompt of a log": (
+        "sft sessions",
+        "extensions/agents/logs",
+        'text_of(block, "text", place) for place, block in objects(system',
+        'text_of(block, "type", place) for place, block in objects(system',
+    ),
+    "the version of a trajectory": (
+        "sft sessions",
+        "extensions/atif/schema",
+        "if version is None or int(version[1]) > NEWEST:",
+        "if version is None and int(version[1]) > NEWEST:",
+    ),
+    "numbers of a data set": ("sft qwen3", "schemas/fields", "return values if places else []", "return values if values else []"),
+    "words that a sub-agent was given": (
+        "rl traces",
+        "extensions/rl/groups",
+        "if sampled.runs and sampled.runs[number][1] else 0",
+        "if sampled.runs and sampled.runs[number][0] else 0",
+    ),
+    "answers of a sub-agent": ("rl traces", "extensions/rl/groups", "    if not said[0][0]:", "    if not said[-1][0]:"),
     "where sequences of Megatron begin": (
         "exports pretrain",
         "extensions/exports/megatron",
@@ -608,7 +628,8 @@ OFTEN = {
 }
 FOUND_FIRST = (
     *("the last trained stretch of a form", "characters of bytes", "reasoning", "order of tool results", "weights of messages"),
-    *("results between the blocks of a message", "a set of digests", "how full a shard is"),
+    *("results between the blocks of a message", "a set of digests", "how full a shard is", "the system prompt of a log"),
+    *("numbers of a data set", "words that a sub-agent was given"),
 )
 """Of the bugs that were published once, those that another one stands for below."""
 FIXED = [

@@ -261,7 +261,7 @@ WRONG_LEDGERS: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"fate": "good", "refused": [LINE], "again": always("schema/x"), "proves": lambda why, row: f"{why} of {row}"},
-        "b.jsonl:1 is refused for schema/x, but it is right: schema/x of {'row': 0}",
+        "b.jsonl:1 is refused for schema/x, which does not hold: schema/x of {'row': 0}",
     ),
     ({"takes": lambda row: "it is odd" if row["row"] == 1 else ""}, "a.jsonl:2 is taken by its schema, but it is odd"),
     ({"held": stored((0, 3, True, 1), (0, 1, False, 0), (0, 0, False, 0), (0, 1, False, 0))}, "a.jsonl:2 is stored twice"),

@@ -27,6 +27,11 @@ from prep_assets_tests.effort import examples
 
 Row = Mapping[str, Any]
 ROWS = [(name, schemas()[name].example, {}) for name in defined()]
+LOGGED = {"request_key": "request", "response_key": "response"}
+ROWS += [
+    ("anthropic", {"request": schemas()["anthropic"].example, "response": {"role": "assistant", "content": "Yes."}}, LOGGED),
+    ("openai_responses", {"request": {"input": "Hi"}, "response": {"output": schemas()["openai_responses"].example["input"][4:]}}, LOGGED),
+]
 ROWS += [(name, case[0], dict(*case[1:-1])) for name, cases in CASES.items() for case in cases if name in schemas()]
 
 
@@ -37,7 +42,8 @@ def judged(name: str, options: Mapping[str, Any], row: Row) -> tuple[str | None,
         apply(Reader(convert_with(name, options), account), copy.deepcopy(row))
     except Refused as refusal:
         return refusal.reason, row
-    return None, without(row, [*account.unknown])
+    read = without(row, [*account.unknown])
+    return (None, row) if read == row else judged(name, options, read)  # without what another field of the same path may need
 
 
 def fault(name: str, options: Mapping[str, Any], row: Row) -> str | None:
@@ -76,7 +82,9 @@ def test_rows_that_a_schema_takes_are_accepted(number: int) -> None:
     # and for no reason may such a row be rejected
     listed = {**beyond(accepted[0].reasons), "so": None}
     reason, rule = [*listed.items()][number % len(listed)]
-    says, found = f"the definition of {accepted[0].name!r} accepts it, and ", ruling(definition, read, reason)
+    is_chat = definition_of(accepted[0].reasons).get("x-chat") is not None
+    whose = "of the chat that it is, the definition of 'messages'" if is_chat else f"the definition of {accepted[0].name!r}"
+    says, found = f"{whose} accepts it, and ", ruling(definition, read, reason)
     if reason == "so" and not definition_of(accepted[0].reasons).get("x-open"):
         assert found == f"{says}no rule beyond it rejects a row for 'so'"
     else:
@@ -98,7 +106,32 @@ def test_rows_that_a_schema_refuses_are_not_or_the_reason_is_listed(name: str, n
     assert found == "" or (found is None and (listed[reason] is None or (name, reason) in UNTOLD))
     # a schema that takes the row is told so
     if found == "" and reason not in ("order_contradicted", "mixed_conversations"):  # which neutral fields say of any format
-        assert kept == f"the definition of {definition.name!r} does not accept it" or re.fullmatch("a second reading finds '[a-z_]+'", kept)
+        said = f"the definition of '(?:{definition.name}|messages)' does not accept it|a second reading finds '[a-z_]+'"
+        assert re.fullmatch(f"(?:of the chat that it is, )?(?:{said})", kept)
+
+
+USERS = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
+
+
+@pytest.mark.parametrize(
+    ("key", "values", "found"),
+    [
+        *(("index", values, True) for values in ([1, 0], [2, 1], [1, None, 0], [0, 2, 1])),
+        *(("idx", values, False) for values in ([0, 1], [7, 3], [2, 0], [1, 1], [True, False], [1.0, 0.0], ["1", "0"], [1], [2])),
+        *(("date", values, True) for values in ([2, 1.5], ["2026-01-02", "2026-01-01"], ["2026-01-02T00:00Z", "2026-01-02T00:30+01:00"])),
+        *(
+            ("created", values, False)
+            for values in ([1, 2], [2, "2026-01-01"], ["b", "a"], ["2026-01-02T00:00Z", "2026-01-01"], [True, False])
+        ),
+    ],
+)
+def test_what_numbers_and_times_say_of_the_order(key: str, values: Sequence[Any], found: bool) -> None:
+    """As the schema says: numbers count from 0 or 1 on; others are those of a data set."""
+    row = {"messages": [{**said, key: value} for said, value in zip([*USERS, *USERS], values, strict=False)]}
+    row["messages"] += USERS[len(row["messages"]) % 2 :]
+    assert judged("messages", {}, row)[0] == ("order_contradicted" if found else None)
+    assert fault("messages", {}, row) == ""
+    assert bool(ruling(format_of("messages", {}) or pytest.fail(), row, "order_contradicted")) is not found
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from prep_assets.errors import PrepAssetsError, Refused
+from prep_assets.errors import PrepAssetsError
 from prep_assets.extensions.start.sniff import sniff
 from prep_assets.samples import Sample
 from prep_assets.schemas.reader import apply
@@ -73,49 +73,6 @@ def test_blocks_of_anthropic() -> None:
     assert converted("anthropic", beside, request_key="log.request", response_key="log.response").turns == sample.turns[1:]
 
 
-@pytest.mark.parametrize(
-    ("name", "row", "reason"),
-    [
-        ("anthropic", {"messages": [*ANTHROPIC["messages"][:1]]}, "no_assistant_turn"),
-        ("anthropic", {**ANTHROPIC, "tools": [{"type": "bash_20250124", "name": "bash"}]}, "bad_tools"),
-        ("anthropic", {**ANTHROPIC, "tools": [{"name": "f"}]}, "missing_field"),
-        ("anthropic", {"messages": [{"role": "assistant", "content": [{"type": "redacted_thinking", "data": "x"}]}]}, "unknown_part"),
-        (
-            "anthropic",
-            {
-                "messages": [
-                    *ANTHROPIC["messages"][:2],
-                    {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "x", "content": ""}]},
-                ]
-            },
-            "unknown_tool_call",
-        ),
-        (
-            "anthropic",
-            {
-                "messages": [
-                    *ANTHROPIC["messages"][:2],
-                    {"role": "user", "content": [{"type": "text", "text": "So:"}, *ANTHROPIC["messages"][2]["content"]]},
-                ]
-            },
-            "unanswered_tool_call",
-        ),
-        ("anthropic", {"messages": [{**ANTHROPIC["messages"][2], "role": "assistant"}]}, "role_content"),
-        ("anthropic", {"messages": [*ANTHROPIC["messages"], {"role": "assistant", "content": []}]}, "empty_answer"),
-        ("openai_responses", {"input": "Hi"}, "no_assistant_turn"),
-        ("openai_responses", {**RESPONSES, "tools": [{"type": "web_search"}]}, "bad_tools"),
-        ("openai_responses", {"input": [{"type": "web_search_call", "id": "w"}]}, "unknown_part"),
-        ("openai_responses", {"input": [{"type": ["message"]}]}, "unknown_part"),
-        ("openai_responses", {"input": [{"type": "function_call", "call_id": "c", "name": "f", "arguments": "{"}]}, "bad_tool_call"),
-        ("openai_responses", {"input": [{"type": "function_call", "name": "f", "arguments": "{}"}]}, "missing_field"),
-    ],
-)
-def test_what_no_chat_can_say(name: str, row: dict[str, Any], reason: str) -> None:
-    with pytest.raises(Refused) as refused:
-        converted(name, row)
-    assert refused.value.reason == reason
-
-
 def test_items_of_responses() -> None:
     """What a model made in a row is one answer; reasoning without a text is none."""
     output = [
@@ -150,9 +107,16 @@ def chats(folder: Path, name: str, rows: list[dict[str, Any]], **more: Any) -> A
 
 @pytest.mark.parametrize(("name", "row"), [("anthropic", ANTHROPIC), ("openai_responses", RESPONSES)])
 def test_a_log_becomes_tokens_with_a_proven_mask(name: str, row: dict[str, Any], tmp_path: Path) -> None:
-    workspace = chats(tmp_path, name, [row])
-    published = build(workspace, "sft_tokens", "log")
-    assert refusals(published) == []
+    """Whole in one object, and as a log has it: a request, and its response behind it."""
+    listed = "messages" if name == "anthropic" else "input"
+    *asked, answer = row[listed]
+    apart = {"request": {**row, listed: asked}, "response": answer if name == "anthropic" else {"output": [answer]}}
+    keys = {"request_key": "request", "response_key": "response"}
+    for number, (log, options) in enumerate(
+        [(row, {}), (apart, keys), ({"log": apart}, {key: f"log.{part}" for key, part in keys.items()})]
+    ):
+        workspace = chats(tmp_path / str(number), name, [log], options=options)
+        assert refusals(build(workspace, "sft_tokens", "log")) == []
 
 
 def test_a_field_of_a_block_that_nobody_reads_stops_the_build(tmp_path: Path) -> None:

@@ -167,6 +167,57 @@ def tool_chats(count: int = 12, texts: bool = True) -> list[Row]:
     ]
 
 
+def logged(provider: str) -> list[Row]:
+    """Chats with calls as logs of a provider; one of them has two system prompts."""
+    rows: list[Row] = []
+    for n, chat in enumerate(tool_chats()):
+        said, tools = [*[message("system", SYSTEMS[1])] * (n == 4), *chat["messages"]], [each["function"] for each in chat["tools"]]
+        if provider == "anthropic":
+            turns, system = [_blocks(each) for each in said], (SYSTEMS[0], [{"text": SYSTEMS[0]}], None)[n % 3]
+            request = {
+                "system": system,
+                "messages": turns[:-1],
+                "tools": [{"name": f["name"], "input_schema": f["parameters"]} for f in tools],
+            }
+            rows.append({"request": request, "response": turns[-1]})
+        else:
+            items = [item for each in said for item in _items(each)]
+            request = {"instructions": SYSTEMS[0], "input": items[:-1], "tools": [{"type": "function", **f} for f in tools]}
+            rows.append({"request": request, "response": {"output": items[-1:]}})
+    return rows
+
+
+def _blocks(said: Row) -> Row:
+    """A message as Anthropic writes it."""
+    if said["role"] == "tool":
+        return message("user", [{"type": "tool_result", "tool_use_id": said["tool_call_id"], "content": said["content"]}])
+    thoughts = [{"type": "thinking", "thinking": said["reasoning_content"], "signature": "x"}] if "reasoning_content" in said else []
+    calls = [
+        {"type": "tool_use", "id": each["id"], "name": each["function"]["name"], "input": each["function"]["arguments"]}
+        for each in said.get("tool_calls", ())
+    ]
+    texts = [{"type": "text", "text": said["content"]}] if said["content"] else []
+    return message(said["role"], [*thoughts, *texts, *calls] if thoughts or calls else said["content"])
+
+
+def _items(said: Row) -> list[Row]:
+    """A message as the items of OpenAI's Responses."""
+    if said["role"] == "tool":
+        return [{"type": "function_call_output", "call_id": said["tool_call_id"], "output": said["content"]}]
+    thoughts = [{"type": "summary_text", "text": said["reasoning_content"]}] if "reasoning_content" in said else []
+    calls = [
+        {
+            "type": "function_call",
+            "call_id": each["id"],
+            "name": each["function"]["name"],
+            "arguments": json.dumps(each["function"]["arguments"]),
+        }
+        for each in said.get("tool_calls", ())
+    ]
+    texts = [{"type": "message", **message(said["role"], said["content"])}] if said["content"] else []
+    return [*([{"type": "reasoning", "summary": thoughts}] if thoughts else []), *texts, *calls]
+
+
 def thoughts(count: int = 12) -> list[Row]:
     """Chats whose answers have reasoning, in a field, in a part or in tags."""
     rows: list[Row] = []
@@ -178,6 +229,7 @@ def thoughts(count: int = 12) -> list[Row]:
             message("assistant", said(n)),
         )
         rows.append({"messages": [message("user", asked(n)), answers[n % 4], message("user", asked(n + 1)), answers[(n + 1) % 4]]})
+    rows[3]["messages"] = [{**said, "index": 90 - 7 * at} for at, said in enumerate(rows[3]["messages"])]  # the numbers of a data set
     return rows
 
 

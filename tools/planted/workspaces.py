@@ -263,6 +263,10 @@ def _chats(files: _Files, folder: Path) -> dict[str, tuple[Families, float]]:
                         folder / "branches", branches(), "agent_session", several="last", sidechains="leave_out", open_end="trim"
                     ),
                     "chats": _folder(folder / "chats", chats(), "atif"),
+                    **{
+                        name: files.of(name, rows.logged(name), name, options={"request_key": "request", "response_key": "response"})
+                        for name in ("anthropic", "openai_responses")
+                    },
                 },
                 "qwen3",
                 exports={"traces": {"from": "sft_tokens", "to": "atif"}},

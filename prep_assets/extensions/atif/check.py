@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import chain
-from typing import Any
-
-import numpy as np
 
 from prep_assets.checks.registry import check
 from prep_assets.checks.sources_again import domain_source, stored_rows
-from prep_assets.extensions.atif.proofs.rules import inside, of_step
-from prep_assets.extensions.atif.proofs.whole import Trace, Turns, check_whole
-from prep_assets.extensions.rl.checks import StoredGroup, groups_of
-from prep_assets.extensions.rl.groups import conversations
+from prep_assets.extensions.atif.proofs.rules import messages_of_trajectories
+from prep_assets.extensions.rl.checks import groups_of, shown_turns
+from prep_assets.extensions.rl.proofs.whole import Trace, check_whole
 from prep_assets.pipeline.asset import Store
 from prep_assets.proofs.mutations import Change, Mutation, mutate_alone, mutate_field
 from prep_assets.proofs.verdict import Verdict
-from prep_assets.samples import Row
-from prep_assets.text.render import render
 
 
 def traces(store: Store) -> Iterator[Trace]:
@@ -30,23 +24,8 @@ def traces(store: Store) -> Iterator[Trace]:
     for stream in store.streams().values():
         groups = groups_of(store, stream)
         for group in chain.from_iterable(map(groups, stored_rows(store, stream))):
-            yield Trace(group.id, [*_rows(store, group)], [*_messages(group.payload, domain.options)])
-
-
-def _rows(store: Store, group: StoredGroup) -> Iterator[Turns]:
-    template = store.workspace.template(store.family)  # type: ignore[arg-type]
-    for (ids, mask), sample in zip(group.conversations(), conversations(group.source), strict=True):
-        parts = [store.vocabulary.decode(part) for part in np.split(ids, np.flatnonzero(np.diff(mask)) + 1)]
-        texts = [" ".join(parts[0::2]), " ".join(parts[1::2]), render(sample, template).text]
-        for control in store.vocabulary.control:
-            texts = [text.replace(control, " ") for text in texts]
-        yield Turns(*texts)
-
-
-def _messages(row: Row, options: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    for outer in row[options["runs_key"]] if options.get("runs_key") else [row]:
-        for each in (outer, *(inside(outer) if options.get("subagents") == "train" else ())):
-            yield from (message for step in each["steps"] for message in of_step(step))
+            rows = shown_turns(store, group.conversations(), group.source)
+            yield Trace(group.id, rows, messages_of_trajectories(group.payload, domain.options))
 
 
 def _in_row(field: str, change: Callable[[str], str]) -> Change:

@@ -28,8 +28,8 @@ from prep_assets.extensions.rl.checks import (
     refused_groups,
     rendered_groups,
     rendered_prompts,
-    rows_again,
     steps_again,
+    whole_again,
 )
 from prep_assets.extensions.rl.config import Rl, group_domains, prompt_domains
 from prep_assets.extensions.rl.groups import merge_groups, sequences, write_groups
@@ -279,7 +279,9 @@ RL_GROUPS_BY_DOMAIN = Asset(
         sequences=sequences,
         oracles={
             "tokenize/step_inside_token": steps_again,
-            **dict.fromkeys(("tokenize/ids_differ_from_text", "tokenize/lossy_trace"), rows_again),
+            **dict.fromkeys(
+                (f"tokenize/{reason}" for reason in ("ids_differ_from_text", "lossy_trace", "mask_differs_from_turns")), whole_again
+            ),
         },
     ),
     domains=group_domains,

@@ -49,6 +49,7 @@ from prep_assets.extensions.rl.proofs.groups import (
     check_steps,
 )
 from prep_assets.extensions.rl.proofs.questions import questions
+from prep_assets.extensions.rl.proofs.whole import Trace, Turns, is_whole
 from prep_assets.pipeline.asset import Check, Conversations, FromLines, Reasons, Store
 from prep_assets.pipeline.examples import converter
 from prep_assets.pipeline.sources import domain_of
@@ -59,10 +60,11 @@ from prep_assets.proofs.mask import UNWEIGHED, Conversation, IdentityProof, Left
 from prep_assets.proofs.second_reading import group_again, read_again, shown_by
 from prep_assets.proofs.tables import check_rows
 from prep_assets.proofs.verdict import Tally, Verdict, combined
-from prep_assets.samples import USER, Group, Prompt, Row, Sample
+from prep_assets.samples import ASSISTANT, USER, Group, Prompt, Row, Sample
 from prep_assets.schemas.reader import apply
 from prep_assets.stores.groups import LOGPROBS, OF_RUNS, PROMPTS, RESPONSES, REWARDS, STEP_ENDS, STEP_REWARDS, TEST, splits
 from prep_assets.stores.table import Table, open_stream
+from prep_assets.text.render import render
 from prep_assets.text.template import ChatTemplate
 
 T = TypeVar("T")
@@ -266,14 +268,65 @@ def rows_again(store: Store) -> Callable[[str, Row], str | None]:
     convert, calls_of = converter(domain, Group), rule_named(runs)
 
     def judge(reason: str, row: Row) -> str | None:
-        sampled = example_of(convert, row, "", Group).sampled
-        assert sampled is not None and sampled.masks is not None and sampled.prompt is not None
-        spans = zip(sampled.runs, sampled.responses, sampled.masks, strict=True)
-        rows = [RunRow(*at, [*sampled.prompt, *ids], [0] * len(sampled.prompt) + [*mask], []) for at, ids, mask in spans]
+        group = example_of(convert, row, "", Group)
+        assert group.sampled is not None
+        rows = [RunRow(*at, *one, []) for at, one in zip(group.sampled.runs, _as_sampled(group), strict=True)]
         verdict = check_runs([Runs("it", rows, calls_of(row, domain.options))])
         return others(reason, row) if verdict.passed else f"its calls are other rows than its schema makes of them: {verdict.summary}"
 
     return judge
+
+
+def whole_again(store: Store) -> Callable[[str, Row], str | None]:
+    """Return what judges groups whose ids and messages are said to differ: right where each says what the other says."""
+    domain, others = domain_source(store).domain, rows_again(store)
+    said = definition_of(domain.schema_name).get("x-said") if domain.schema_name in files() else None
+    if said is None:
+        return others
+    convert, messages, options = converter(domain, Group), rule_named(said), store.workspace.family(Rl).model_dump()
+
+    def judge(reason: str, row: Row) -> str | None:
+        if (found := others(reason, row)) is not None:
+            return found
+        group = group_again(example_of(convert, row, "", Group), options, **shown_by(_template(store)))
+        rows, said = _as_sampled(group), messages(row, domain.options)
+        whole = is_whole(Trace("it", shown_turns(store, rows, group), said))
+        if whole and (reason != "mask_differs_from_turns" or _one_a_stretch(said, [mask for _, mask in rows])):
+            return "its ids say what its messages say, and nothing more"
+        return "" if whole is False and reason == "lossy_trace" else None
+
+    return judge
+
+
+def _one_a_stretch(messages: Sequence[Mapping[str, Any]], masks: Sequence[Sequence[int]]) -> bool:
+    """Whether there are as many stretches of sampled ids as answers that a model wrote, of which no two follow each other."""
+    answers = [message["role"] == ASSISTANT and message.get("weight") != 0 for message in messages]
+    stretches = sum(edge == (0, 1) for mask in masks for edge in pairwise([0, *mask]))
+    return stretches == sum(answers) and (True, True) not in pairwise(answers)
+
+
+def _as_sampled(group: Group) -> list[tuple[list[int], list[int]]]:
+    """Ids of the prompt with each response, and which of them were sampled."""
+    sampled = group.sampled
+    assert sampled is not None and sampled.masks is not None and sampled.prompt is not None
+    pairs = zip(sampled.responses, sampled.masks, strict=True)
+    return [([*sampled.prompt, *ids], [0] * len(sampled.prompt) + [*mask]) for ids, mask in pairs]
+
+
+def shown_turns(store: Store, rows: Iterable[tuple[npt.ArrayLike, npt.ArrayLike]], group: Group) -> list[Turns]:
+    """Return what the model of each response was given and wrote, without control tokens, and its conversation as the template writes it.
+
+    Args:
+        rows: ids and loss mask of the prompt with each response, 1-D.
+    """
+    found, runs = list[Turns](), group.sampled.runs if group.sampled is not None else ()
+    for (ids, mask), sample, (_, turn) in zip(rows, conversations(group), runs, strict=True):
+        parts = [store.vocabulary.decode(part) for part in np.split(np.asarray(ids), np.flatnonzero(np.diff(mask)) + 1)]
+        given, wrote, shown = " ".join(parts[0::2]), " ".join(parts[1::2]), render(sample, _template(store)).text
+        for control in store.vocabulary.control:
+            given, wrote, shown = (text.replace(control, " ") for text in (given, wrote, shown))
+        found.append(Turns(given, wrote, shown, later=turn > 0))
+    return found
 
 
 def groups_of(store: Store, stream: Table) -> Callable[[StoredRows], Sequence[StoredGroup]]:

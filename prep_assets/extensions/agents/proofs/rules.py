@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
+from itertools import groupby
 from typing import Any
 
 from prep_assets.extensions.rl.proofs.groups import calls_of_steps as calls_of_steps
 from prep_assets.extensions.rl.proofs.groups import calls_of_trace as calls_of_trace
-from prep_assets.proofs.formats import Format
+from prep_assets.proofs.formats import Format, definition_of, rule_named
 from prep_assets.proofs.row_rules import rewards_of, under
 from prep_assets.proofs.source_rows import Walk
 from prep_assets.proofs.source_rules import text, tools
-from prep_assets.proofs.source_texts import ANSWERS, EXACT, REASONING, Said
+from prep_assets.proofs.source_texts import ANSWERS, EXACT, Said
 from prep_assets.samples import Row
 
 # Rows that must be rejected.
@@ -106,46 +107,83 @@ def labelled(walk: Walk, value: Any, role: str, path: str) -> None:
         walk.said.append(Said(path, f"label[{number}]", walk.turn, EXACT, json.dumps(rewards[response] >= border)))
 
 
-def request(walk: Walk, value: Row, role: str, path: str) -> None:
-    """A request to an interface: its system prompt, messages or items, and tools; of these the schema of the input stands as ``parameters``."""
-    key = walk.options.get("request_key")
-    for name in str(key or "").split("."):
-        value = value[name] if name else value
-    walk.seen.update(["messages", "input", "tools", "system", "instructions"] if key is None else [str(key).partition(".")[0]])
-    for name in ("system", "instructions"):
-        system = value.get(name) or []
-        for part in [system] if isinstance(system, str) else [block["text"] for block in system]:
-            walk.say(part, "system", name)
-    if isinstance(value.get("input"), str):
-        walk.say(value["input"], "user", "input")
-        walk.turn += 1
-    for name in ("messages", "input"):
-        if isinstance(value.get(name), list):
-            _items(walk, value[name], name)
-    tools(walk, value.get("tools") or [], role, "tools")
+# Logs as chats of the form `messages`, whose definition judges them.
 
 
-def _items(walk: Walk, items: Sequence[Row], path: str) -> None:
-    for item in items:
-        kind = item.get("type")
-        if kind == "reasoning":
-            for part in [*(item.get("summary") or []), *(item.get("content") or [])]:
-                walk.say(part["text"], "assistant", path, kind=REASONING)
-        elif kind == "function_call":
-            walk.calls([item], "assistant", path, None)
-        elif kind == "function_call_output":
-            walk.turn += 1
-            text(walk, item["output"], "user", path)
-        else:
-            walk.message(item, "chat", path)
-        walk.turn += kind in (None, "message") and walk._role(item) != "assistant"
+def request(walk: Walk, row: Row, role: str, path: str) -> None:
+    """A request to an interface and its response: system prompt, messages or items, and tools; of these the schema of the input stands as ``parameters``."""
+    found = {key: walk._found(key) for name in _SIDES if (key := walk.options[name]) is not None}
+    if (key := walk.options["request_key"]) is None:
+        walk.seen.update(_OF_REQUEST)
+    chat: Row = rule_named(definition_of(walk.reading.schema)["x-chat"])({**row, **found}, walk.options)
+    walk.say(chat["system"], "system", path)
+    walk.chat(chat["messages"], "chat", path)
+    tools(walk, (row if key is None else found[key]).get("tools") or [], role, "tools")
 
 
-def blocks(walk: Walk, value: Row, role: str, path: str) -> None:
-    """The response of Anthropic's interface: its content is the last answer."""
-    walk.message({"role": "assistant", "content": value["content"]}, "chat", path)
+_SIDES = ("request_key", "response_key")
+_OF_REQUEST = ("messages", "input", "system", "instructions", "tools")
 
 
-def output(walk: Walk, value: Row, role: str, path: str) -> None:
-    """The response of OpenAI's interface: its output holds the last items."""
-    _items(walk, value["output"], path)
+def _chat(row: Row, options: Mapping[str, Any], messages: Callable[[Row, Row], Iterator[Row]]) -> Row:
+    request_key, response_key = (options[name] for name in _SIDES)
+    request, response = (row if request_key is None else row[request_key]), {} if response_key is None else row[response_key]
+    system = request.get("system") or request.get("instructions") or ""
+    given = (request_key, response_key, *_OF_REQUEST)
+    return {
+        **{key: value for key, value in row.items() if key not in given and value not in (None, "", [], {})},
+        "system": system if isinstance(system, str) else "".join(block["text"] for block in system),
+        "messages": [*messages(request, response)],
+        "tools": [{"type": "function", "function": {"name": tool["name"]}} for tool in request.get("tools") or ()],
+    }
+
+
+def chat_of_messages(row: Row, options: Mapping[str, Any]) -> Row:
+    """The chat of a request to Anthropic's interface and of its response: a result of a tool is a message of its own."""
+
+    def messages(request: Row, response: Row) -> Iterator[Row]:
+        for message in [*request["messages"], *([response] if response else ())]:
+            if not isinstance(message["content"], list) or not message["content"]:
+                yield message
+                continue
+            for is_result, run in groupby(message["content"], lambda block: block.get("type") == "tool_result"):
+                if is_result:
+                    yield from ({"role": "tool", "tool_call_id": each["tool_use_id"], "content": each.get("content") or ""} for each in run)
+                else:
+                    yield {"role": message["role"], "content": [_without(block, "signature") for block in run]}
+
+    return _chat(row, options, messages)
+
+
+def chat_of_items(row: Row, options: Mapping[str, Any]) -> Row:
+    """The chat of a request to OpenAI's interface and of its response: items of a model in a row are one answer."""
+
+    def messages(request: Row, response: Row) -> Iterator[Row]:
+        asked = request["input"]
+        items = [{"role": "user", "content": asked}] if isinstance(asked, str) else asked
+        for is_answer, run in groupby([*items, *response.get("output", ())], _is_of_model):
+            if is_answer:
+                yield {"role": "assistant", "content": [part for item in run for part in _parts(item)]}
+                continue
+            for item in run:
+                is_result = item.get("type") == "function_call_output"
+                result = {"role": "tool", "tool_call_id": item.get("call_id"), "content": item.get("output")}
+                yield result if is_result else _without(item, "type", "status")
+
+    return _chat(row, options, messages)
+
+
+def _is_of_model(item: Row) -> bool:
+    return item.get("role") == "assistant" or item.get("type") in ("reasoning", "function_call")
+
+
+def _parts(item: Row) -> list[Row]:
+    if item.get("type") == "function_call":
+        return [{"type": "tool_use", "id": item["call_id"], "name": item["name"], "arguments": item["arguments"]}]
+    if item.get("type") == "reasoning":
+        return [{"type": "thinking", "text": part["text"]} for key in ("summary", "content") for part in item.get(key) or ()]
+    return [{"type": "text", "text": item["content"]}] if isinstance(item["content"], str) else item["content"]
+
+
+def _without(fields: Row, *names: str) -> Row:
+    return {key: value for key, value in fields.items() if key not in names}

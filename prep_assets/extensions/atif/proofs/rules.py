@@ -80,6 +80,11 @@ def _trained(row: Row, options: Mapping[str, Any]) -> Iterator[tuple[int, Row, s
         yield from ((run, each, each["trajectory_id"]) for each in (inside(outer) if options.get("subagents") == "train" else ()))
 
 
+def messages_of_trajectories(row: Row, options: Mapping[str, Any]) -> list[Message]:
+    """What the steps of a row of trajectories say, those of sub-agents whose calls are trained too."""
+    return [message for _, each, _ in _trained(row, options) for step in each["steps"] for message in of_step(step)]
+
+
 # Whether a trajectory is whole.
 
 _HEADER = 8

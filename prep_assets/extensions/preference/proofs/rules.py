@@ -97,8 +97,9 @@ def pair_order(row: Row, format: Format) -> bool | None:
 
 
 def no_sides(row: Row, format: Format) -> bool | None:
-    """A side is not there."""
-    return None if None in _sides(row, format) else False
+    """A side is not there, or has no message."""
+    sides = _sides(row, format)
+    return None if None in sides else [] in sides
 
 
 def nothing_before(row: Row, format: Format) -> bool | None:

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 from prep_assets.proofs.source_fields import json_leaves
@@ -16,11 +17,13 @@ _TAG = re.compile("</?[a-z_]+>")
 
 @dataclass(frozen=True, slots=True)
 class Turns:
-    """One response with its prompt: what its model was given and wrote, and its conversation as the template writes it. Texts have no control tokens."""
+    """One response with its prompt: what its model was given and wrote, and its conversation as the template writes it. Texts have no control tokens.
+    A later row of a run, as of a sub-agent, may begin with another prompt than its group."""
 
     given: str
     wrote: str
     shown: str
+    later: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +35,17 @@ class Trace:
     messages: Sequence[Mapping[str, Any]]
 
 
-def _words(text: str) -> Counter[str]:
-    return Counter(re.findall(r"\w+", _TAG.sub(" ", text)))
+def _words(text: str, pattern: str = r"\w+") -> Counter[str]:
+    return Counter(re.findall(pattern, _TAG.sub(" ", text)))
+
+
+def _beside(row: Turns, answers: Sequence[str], others: Sequence[str] = (), pattern: str = r"\w+") -> Counter[str]:
+    """The words that a model was given, and neither the template nor messages have, apart from answers that it wrote and others that it was not given."""
+    written = _words(row.shown, pattern)
+    for text in (*(text for text in answers if text in row.wrote), *others):
+        if text in row.shown:
+            written -= _words(text, pattern)
+    return _words(row.given, pattern) - written
 
 
 def _texts(message: Mapping[str, Any]) -> list[str]:
@@ -42,24 +54,39 @@ def _texts(message: Mapping[str, Any]) -> list[str]:
     return [text for each in (*parts, message.get("reasoning", "")) if (text := each.strip())]
 
 
+def _answers(trace: Trace) -> list[str]:
+    return [text for message in trace.messages if message["role"] == "assistant" for text in _texts(message)]
+
+
+def is_whole(trace: Trace) -> bool | None:
+    """Whether messages and ids of a trace say the same, and nothing is more in the ids. `None` where nobody can tell: only marks are more, or a text stands
+    in the ids less often than in the conversation as the template writes it."""
+    answers, texts = _answers(trace), [text for message in trace.messages for text in _texts(message)]
+    if any(_beside(row, answers) for row in trace.rows):
+        return False
+    asked = [text for message in takewhile(lambda said: said["role"] != "assistant", trace.messages) for text in _texts(message)]
+    for row in trace.rows:
+        others, said = [text for text in asked if row.later and text not in row.given], f"{row.given}\n{row.wrote}"
+        if any(said.count(text) < row.shown.count(text) - (text in others) for text in texts):
+            return None
+        if _beside(row, answers, others, r"\S+"):
+            return None
+    return True
+
+
 def _fault(trace: Trace, numbers: Counter[str]) -> str | None:
     everything = "\n".join(text for row in trace.rows for text in (row.given, row.wrote))
-    answers = list[str]()
+    answers = _answers(trace)
     numbers["traces_checked"] += 1
     for message in trace.messages:
         leaves = [leaf for call in message.get("tool_calls", ()) for leaf in (call["name"], *json_leaves(call["arguments"], sorts=False))]
-        answers += _texts(message) if message["role"] == "assistant" else []
         for text in (*_texts(message), *leaves):
             numbers["texts_checked"] += 1
             if text not in everything and (text not in leaves or not _holds_escaped(everything, text)):
                 return f"no id of it says {text[:60]!r}, a text of the {message['role']}"
     for number, row in enumerate(trace.rows):
-        written, given = _words(row.shown), _words(row.given)
-        for text in answers:
-            if text in row.shown and text in row.wrote:
-                written -= _words(text)
-        numbers["words_checked"] += given.total()
-        if more := given - written:
+        numbers["words_checked"] += _words(row.given).total()
+        if more := _beside(row, answers):
             return f"response {number}: its model was given {' '.join(more)[:80]!r}, which no message says"
     return None
 
