@@ -30,7 +30,7 @@ from prep_assets.extensions.dagster.definitions import definitions
 from prep_assets.extensions.dagster.io_manager import StoreIOManager
 from prep_assets.extensions.dagster.site import Site, WorkspaceResource
 from prep_assets.extensions.explain.streams import read_rows
-from prep_assets.extensions.quality.redaction import FORMS, PLACEHOLDERS, Redactor, private_values, redacted
+from prep_assets.extensions.quality.redaction import FORMS, PLACEHOLDERS, Redactor, redacted, values_of
 from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.graph.graph import EVERY, store_of
 from prep_assets.pipeline import tokens
@@ -84,8 +84,8 @@ def test_nothing_planted_is_left_and_every_proof_holds(tmp_path: Path, asset: st
     published = build(workspace, asset, "rows")
     stored = "\n".join(text for _, text in stored_texts(store_of(workspace, published)))
     left = [value for value in values if value in stored]
-    assert len(left) <= 0.01 * len(values) and not any(list(private_values(value)) for value in left), left
-    assert not list(private_values(stored))
+    assert len(left) <= 0.01 * len(values) and not any([*values_of([value], KINDS)] for value in left), left
+    assert not [*values_of([stored], KINDS)]
     if asset == "sft_tokens":
         build(workspace, "sft_packed")
     numbers = verdicts(workspace, published)["accounting"].numbers
@@ -95,7 +95,7 @@ def test_nothing_planted_is_left_and_every_proof_holds(tmp_path: Path, asset: st
         assert numbers[f"redacted_{kind}"] == of_kind
         assert of_kind >= 0.95 * kinds.count(kind) * kept / len(texts)
     for refusal in refusals(published):
-        assert refusal.reason == "duplicate" and not list(private_values(str(refusal.payload)))
+        assert refusal.reason == "duplicate" and not [*values_of([str(refusal.payload)], KINDS)]
 
 
 def test_rows_that_differ_in_private_data_alone_are_duplicates(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_a_value_that_is_put_back_is_noticed(tmp_path: Path, asset: str) -> None
 @given(st.lists(st.sampled_from(["anna@mail.ru", "+49 30 1234567", "8.8.8.8", "4111 1111 1111 1111", "1", "-", " ", ".", "+", "x", "@"])))
 def test_what_is_redacted_has_no_value_and_stays(parts: list[str]) -> None:
     text = redacted("".join(parts), KINDS)
-    assert not list(private_values(text))
+    assert not [*values_of([text], KINDS)]
     assert redacted(text, KINDS) == text
 
 

@@ -27,7 +27,7 @@ from prep_assets.extensions.quality.pairs import pair_answers
 from prep_assets.extensions.quality.private_data import private_data
 from prep_assets.extensions.quality.private_places import decoded, places, plain
 from prep_assets.extensions.quality.proofs.private_data import private_data_left
-from prep_assets.extensions.quality.redaction import FORMS, KINDS, _values, countries_of, private_values, redacted, values_of
+from prep_assets.extensions.quality.redaction import FORMS, KINDS, _values, countries_of, redacted, values_of
 from prep_assets.extensions.quality.rl_golds import boxed_equal, equal_answers, final_answer
 from prep_assets.extensions.quality.steps import Examples, Step, configured_steps, quality_steps, tried_on_itself
 from prep_assets.extensions.quality.swapped_labels import swapped_labels
@@ -519,6 +519,11 @@ def test_pages_of_fineweb(text: str, reason: str) -> None:
         ),
         ("_wei@почта.рф_ and __zoe_b@пример.рф, a@mail.ru", "_<EMAIL_ADDRESS>_ and __<EMAIL_ADDRESS>, <EMAIL_ADDRESS>"),
         ("ANNA@MAIL.RU", "<EMAIL_ADDRESS>"),
+        (
+            "...anna@mail.ru ...zoe@münchen.de, см...anna.b@почта.рф, ...太郎@例子.公司",
+            "...<EMAIL_ADDRESS> ...<EMAIL_ADDRESS>, см...<EMAIL_ADDRESS>, ...<EMAIL_ADDRESS>",
+        ),
+        ("_git@github.com:org/repo.git_, git@münchen.de:org/repo.git", "_git@github.com:org/repo.git_, git@münchen.de:org/repo.git"),
         ("почта@пример.рф, 请联系anna@mail.ru之前", "<EMAIL_ADDRESS>, 请联系<EMAIL_ADDRESS>之前"),
         # ids of China and Brazil, and the same with another digit
         ("11010519491231002X, 110105194912310021", "<NATIONAL_ID>, 110105194912310021"),
@@ -543,6 +548,12 @@ def test_pages_of_fineweb(text: str, reason: str) -> None:
             "<CREDIT_CARD>|<CREDIT_CARD>, 4012|8888|8888|1881|4111|1111, <CREDIT_CARD>|<CREDIT_CARD>",
         ),
         ("+91-80-4112-6225 2024-05-06", "<PHONE_NUMBER> 2024-05-06"),
+        # dates, months and times behind numbers that may be longer, and groups of numbers that look like dates
+        (
+            "+49 30 901820 12/27, +49 30/901820 05.12. and +43 1 58801 12.05.2024",
+            "<PHONE_NUMBER> 12/27, <PHONE_NUMBER> 05.12. and <PHONE_NUMBER> 12.05.2024",
+        ),
+        ("0049 30 90181234 24/12, +49 171 1234567 9:30, +43 1/58 80 10", "<PHONE_NUMBER> 24/12, <PHONE_NUMBER> 9:30, <PHONE_NUMBER>"),
         ("IBAN:DE89370400440532013000BIC:X, ES91 2100 0418 4502 0005 1332EUR", "IBAN:<IBAN_CODE>BIC:X, <IBAN_CODE>EUR"),
         # what is encoded or spelt
         ("anna.b%40mail.ru, anna&#46;b&commat;mail&period;ru, anna&#x40;mail.ru", "<EMAIL_ADDRESS>, <EMAIL_ADDRESS>, <EMAIL_ADDRESS>"),
@@ -609,7 +620,7 @@ def test_private_data_and_what_stands_beside_them(text: str, redacted_text: str)
 def test_ids_behind_their_names_and_keys_of_more_services(text: str) -> None:
     """What stands in braces, and nothing else."""
     clean = re.sub("[{}]", "", text)
-    assert [clean[start:end] for _, start, end in private_values(clean)] == re.findall("{(.*)}", text)
+    assert [clean[start:end] for _, start, end in dict(values_of([clean], KINDS)).get(0, [])] == re.findall("{(.*)}", text)
 
 
 @pytest.mark.parametrize(
@@ -666,7 +677,7 @@ def test_national_phone_numbers_of_a_country() -> None:
     ],
 )
 def test_what_looks_like_private_data_and_is_none(text: str) -> None:
-    assert list(private_values(text)) == []
+    assert [*values_of([text], KINDS)] == []
 
 
 def planted_or_cut(seed: int) -> str:
@@ -679,9 +690,8 @@ def everywhere(text: str, kinds: Sequence[PrivateKind], countries: Sequence[str]
     """The values of a text whose places are the whole text, for each kind."""
     meant, starts, ends = decoded(text) or (text, np.arange(len(text)), np.arange(1, len(text) + 1))
     whole = [(0, len(meant))]
-    found = _values(
-        plain(meant), dict.fromkeys(kinds, whole), countries or (), whole, () if countries is not None else countries_of([meant])[0]
-    )
+    spoken = countries_of(meant) if countries is None else ()
+    found = _values(plain(meant), dict.fromkeys(kinds, whole), countries or (), spoken)
     return [(kind, int(starts[start]), int(ends[end - 1])) for kind, start, end in found]
 
 

@@ -10,11 +10,13 @@ from __future__ import annotations
 import ipaddress
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache, partial
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from itertools import chain
+from operator import itemgetter
 from typing import Any, get_args
 
 import numpy as np
@@ -26,8 +28,11 @@ from prep_assets.errors import ConfigError
 from prep_assets.extensions.quality.private_places import CARD, SHORTEST_SECRET, Places, Span, decoded, places, plain
 from prep_assets.extensions.quality.steps import text_of
 
+# What finds a kind yields values that may overlap: those yielded first count, see `_values`.
+
 # Cards: digits of a brand's length, in groups, with their check digit.
 
+_DIGITS = re.compile("[0-9]+")
 _RUN = re.compile(r"(?:(?<![A-Za-z0-9])|(?<=%B))[0-9]+(?:[ -][0-9]+)*(?![A-Za-z0-9]|[.][0-9])")
 _BRANDS: tuple[tuple[re.Pattern[str], tuple[int, ...]], ...] = (
     (re.compile("4"), (19, 16, 13)),  # Visa
@@ -43,7 +48,7 @@ _BRANDS: tuple[tuple[re.Pattern[str], tuple[int, ...]], ...] = (
 _ALONE = re.compile(r"[^\w\s+*=<>^%&-]|[_\t]|  | [-/] ")
 """Signs between the groups of a card that need no word for cards before them; numbers of four digits in lists, columns and sums do."""
 _NEAR = 48
-"""Characters before a number where a word for cards may stand."""
+"""Characters before a number where a word for cards, or the name of an id, may stand."""
 _ONE_BY_ONE = re.compile(
     r"(?<![A-Za-z0-9])(?<![0-9][ -])[0-9](?P<sign>[ -])[0-9](?:(?P=sign)[0-9]){11,17}(?P<end>)(?P<more>)(?![A-Za-z0-9]|(?P=sign)[0-9])"
 )
@@ -54,15 +59,12 @@ _OF_CARDS = re.compile(
 
 
 def _cards(text: str) -> Places:
-    taken = 0
     for run in _RUN.finditer(text):
-        spans = [(run.start() + group.start(), run.start() + group.end()) for group in re.finditer("[0-9]+", run[0])]
-        for first, (low, _) in enumerate(spans):
-            for _, end in reversed(spans[first : first + 5] if low >= taken else ()):
-                if _is_grouped(text, low, end) and _is_card(text[low:end]):
-                    yield low, end
-                    taken = end
-                    break
+        groups = [*_DIGITS.finditer(text, *run.span())]
+        for number, first in enumerate(groups):
+            for until in reversed(groups[number : number + 5]):
+                if _is_grouped(text, low := first.start(), high := until.end()) and _is_card(text[low:high]):
+                    yield low, high
     taken = 0
     for found in (*CARD.finditer(text), *_ONE_BY_ONE.finditer(text)):
         low, sign, last = found.start(), found["sign"], _end_with_signs(text, found)
@@ -104,23 +106,20 @@ def _is_grouped(text: str, low: int, high: int) -> bool:
 
 # IBANs: each country's length and structure, and check digits.
 
-_IBAN = re.compile(r"(?<![A-Za-z0-9])(?:IBAN)?((?:[A-Za-z]{2}|[A-Z]{2} )[0-9]{2})(?=(?:[ ./_\n-]{0,2}[A-Za-z0-9]){11})")
-_REST = re.compile(r"(?:[ ./_\n-]{0,2}[A-Za-z0-9]){1,30}")
+_IBAN = re.compile(
+    r"(?<![A-Za-z0-9])(?:IBAN)?(?P<begin>(?:[A-Za-z]{2}|[A-Z]{2} )[0-9]{2})(?=(?P<rest>(?:[ ./_\n-]{0,2}[A-Za-z0-9]){11,30}))"
+)
+_LAST = re.compile("[A-Za-z0-9](?![A-Za-z0-9])|[0-9](?=[A-Za-z])")
 
 
 def _ibans(text: str) -> Places:
     from stdnum import iban
 
-    taken = 0
     for found in _IBAN.finditer(text):
-        start, rest = found.start(1), _REST.match(text, found.end())
-        lasts = re.finditer("[A-Za-z0-9](?![A-Za-z0-9])|[0-9](?=[A-Za-z])", rest[0] if rest and start >= taken else "")
-        ends = [found.end() + last.end() for last in lasts]
-        for end in reversed(ends):
+        for last in reversed([*_LAST.finditer(text, *found.span("rest"))]):
+            start, end = found.start("begin"), last.end()
             if iban.is_valid(re.sub("[^A-Za-z0-9]", "", text[start:end]), check_country=False):
                 yield start, end
-                taken = end
-                break
 
 
 # National ids: the forms in which countries write them; one that is digits alone counts behind its name.
@@ -160,28 +159,23 @@ _FORM_ALONE = {"be": _IDS["be"], "nino": _NINO}
 _ID = re.compile(rf"(?<![A-Za-z0-9+])(?<![0-9][./-])(?:{'|'.join(_IDS.values())})(?![A-Za-z0-9]|[./-][0-9])", re.IGNORECASE)
 _NUMBER = re.compile(rf"(?<![A-Za-z+])(?:[0-9](?:[ ./-]?[0-9]){{6,12}}-?[A-Z]{{0,2}}|{_NINO})(?![A-Za-z0-9]|[.,-][0-9])", re.IGNORECASE)
 """What may be an id behind its name."""
-_BEFORE_ID = 48
-"""Characters before a number where its name may begin."""
 _BEHIND = r"(?<![A-Za-z])(?:{})[^0-9\n]{{0,12}}$"
 _ANY_NAME = re.compile(_BEHIND.format("|".join(_NAMED_IDS.values())), re.IGNORECASE)
 
 
 def _ids(text: str) -> Places:
-    asked = [
-        (found, [module for module, form in _IDS.items() if re.fullmatch(form, found[0], re.IGNORECASE)]) for found in _ID.finditer(text)
-    ]
+    for found in _ID.finditer(text):
+        if any(_is_id(module, found[0]) for module, form in _IDS.items() if re.fullmatch(form, found[0], re.IGNORECASE)):
+            yield found.span()
     for found in _NUMBER.finditer(text):
-        before = text[max(0, found.start() - _BEFORE_ID) : found.start()]
-        if _ANY_NAME.search(before):
-            asked.append((found, [module for module, name in _NAMED_IDS.items() if re.search(_BEHIND.format(name), before, re.IGNORECASE)]))
-    taken = list[Span]()
-    for found, modules in asked:
-        if not _overlaps(found.span(), taken) and any(_is_id(module, found[0].upper()) for module in modules):
-            taken.append(found.span())
-    yield from sorted(taken)
+        before = text[max(0, found.start() - _NEAR) : found.start()]
+        names = _NAMED_IDS.items() if _ANY_NAME.search(before) else ()
+        if any(_is_id(module, found[0]) for module, name in names if re.search(_BEHIND.format(name), before, re.IGNORECASE)):
+            yield found.span()
 
 
 def _is_id(module: str, value: str) -> bool:
+    value = value.upper()
     if module in _FORM_ALONE:
         return re.fullmatch(_FORM_ALONE[module], value) is not None
     is_valid = import_module(f"stdnum.{module}").is_valid
@@ -197,40 +191,35 @@ _ASCII_MAIL = re.compile(
 _WITHOUT_SPACES = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3"
 """Letters of scripts that write an address right beside words."""
 _OTHER_MAIL = re.compile(
-    rf"(?:(?<![^\W_{_WITHOUT_SPACES}])(?<![.+-])[^\W_{_WITHOUT_SPACES}](?:[^\W{_WITHOUT_SPACES}]|[.+'-]){{0,63}}|(?<![\w.+-])[\w.+-]{{1,64}}(?<=[{_WITHOUT_SPACES}]))@"
+    rf"(?:(?<![^\W_{_WITHOUT_SPACES}])[^\W_{_WITHOUT_SPACES}](?:[^\W{_WITHOUT_SPACES}]|[+'-]|\.(?!\.)){{0,63}}"
+    rf"|(?<![\w+-])[\w+-](?:[\w+-]|\.(?!\.)){{0,63}}(?<=[{_WITHOUT_SPACES}]))@"
     rf"(?:\w[\w-]{{0,62}}\.)+(?:[A-Za-z]{{2,24}}(?![A-Za-z0-9-])|[^\W\d_a-zA-Z{_WITHOUT_SPACES}]{{2,24}}(?![^\W_{_WITHOUT_SPACES}]|-)|[{_WITHOUT_SPACES}]{{2,24}}(?![\w-]))"
 )
 _NOBODY = re.compile(
     r"@(?:[\w-]+\.)*(?:example(?:\.[a-z]{2,3}){0,2}|test|invalid|localhost)$|@[0-9]x\.(?:png|jpe?g|gif|webp|svg|avif)$", re.IGNORECASE
 )
 """Domains that RFC 2606 keeps for examples, and their relatives of countries; and names of images (`icon@2x.png`)."""
-_REPOSITORY = re.compile(r"(?:git|hg|svn)@")
+_REPOSITORY = re.compile(r"(?<![A-Za-z0-9.+%'-])(?:git|hg|svn)@")
 
 
 def _emails(text: str) -> Places:
-    taken = [found.span() for found in _ASCII_MAIL.finditer(text)] if "@" in text else []
-    for start, end in taken:
+    for found in chain(_ASCII_MAIL.finditer(text), () if text.isascii() else filter(_is_mail, _OTHER_MAIL.finditer(text))):
+        start, end = found.span()
         if text[end : end + 1] == "_":  # Markdown's emphasis
-            start += len(text[start:end]) - len(text[start:end].lstrip("_"))
-        address = text[start:end]
-        if not _NOBODY.search(address) and not (_REPOSITORY.match(address) and text[end : end + 1] in (":", "/")):
+            start = end - len(found[0].lstrip("_"))
+        if not _NOBODY.search(found[0]) and not (_REPOSITORY.search(found[0]) and text[end : end + 1] in (":", "/")):
             yield start, end
-    if "@" in text and not text.isascii():
-        yield from (span for span in _international_mails(text) if not _overlaps(span, taken))
 
 
-def _international_mails(text: str) -> Places:
+def _is_mail(found: re.Match[str]) -> bool:
     from email_validator import EmailNotValidError, validate_email
 
-    for found in _OTHER_MAIL.finditer(text):
-        name, _, domain = found[0].partition("@")
-        if domain.isascii() and re.search(f"[{_WITHOUT_SPACES}]", name):  # words before a decorator, a package or a name
-            continue
-        try:
-            validate_email(found[0], check_deliverability=False)
-        except EmailNotValidError:
-            continue
-        yield found.span()
+    name, _, domain = found[0].partition("@")
+    if domain.isascii() and re.search(f"[{_WITHOUT_SPACES}]", name):  # words before a decorator, a package or a name
+        return False
+    with suppress(EmailNotValidError):
+        return bool(validate_email(found[0], check_deliverability=False))
+    return False
 
 
 _IP = re.compile(
@@ -249,12 +238,10 @@ def _ips(text: str) -> Places:
         before = text[max(0, found.start() - 12) : found.start()]
         if _BEFORE_VERSION.search(before) or (":" in found[0] and _GROUP.search(before)):
             continue
-        try:
+        with suppress(ValueError):
             address = ipaddress.ip_address(found[0])
-        except ValueError:
-            continue
-        if address.is_global and not address.is_multicast and not (address.version == 6 and address in _DOCUMENTATION):
-            yield found.span()
+            if address.is_global and not address.is_multicast and address not in _DOCUMENTATION:
+                yield found.span()
 
 
 # Phone numbers.
@@ -265,6 +252,11 @@ _INTERNATIONAL = re.compile(r"(?<![0-9])\+[^0-9\n]{0,4}[0-9](?:[^0-9A-Za-z+]{0,4
 _MAY_BE_NATIONAL = re.compile(r"(?:^|[^0-9A-Za-z+])\(?[0-9](?:[ ./()-]{0,2}[0-9]){6,}(?![0-9./() -]*=)")
 """A number without a prefix, and no sum."""
 _DECIMAL = re.compile(r"\+?[0-9]{1,3}\.[0-9]{4,}")
+_DATE = re.compile(
+    r"(?<![0-9./:-])(?:[0-9]{4}-[0-9]{2}-[0-9]{2}|[0-9]{1,2}:[0-9]{2}|(?:0?[1-9]|1[0-2]) ?/ ?[0-9]{2}(?:/?[0-9]{2,4})?"
+    r"|(?:0?[1-9]|[12][0-9]|3[01])(?: ?/ ?(?:0?[1-9]|1[0-2])(?:/[0-9]{2,4})?|\.(?:0?[1-9]|1[0-2])\.(?:[0-9]{2,4})?))(?![0-9]|[./:-][0-9])"
+)
+"""A date, a month or a time."""
 _MOST_DIGITS = 15
 """Of a number with its country's code (E.164); phonenumbers takes longer ones of Germany."""
 _DIALS_00 = "DE"
@@ -279,31 +271,24 @@ COUNTRIES: Mapping[str, tuple[str, ...]] = {
 """Language → countries where most of its texts come from."""
 
 
-def countries_of(texts: Sequence[str]) -> list[tuple[str, ...]]:
-    """The countries whose national phone numbers are looked for in each text: those of its language."""
+def countries_of(text: str) -> tuple[str, ...]:
+    """The countries whose national phone numbers are looked for in a text: those of its language."""
     from prep_assets.extensions.quality.language import LONGEST, identifier
 
-    guesses = identifier(tuple(COUNTRIES)).classify([text[:LONGEST] for text in texts])
-    return [COUNTRIES.get(language, ()) if probability >= _SURE else () for language, probability in guesses]
+    [(language, probability)] = identifier(tuple(COUNTRIES)).classify([text[:LONGEST]])
+    return COUNTRIES[language] if probability >= _SURE else ()
 
 
-def _phones(text: str, countries: Sequence[str] = ()) -> Places:
-    taken: list[tuple[int, int]] = []
-    national = countries if _MAY_BE_NATIONAL.search(text) else ()
-    for country in (None, *national) if _INTERNATIONAL.search(text) else national:
-        taken += [span for span in _matched(text, country) if not _overlaps(span, taken)]
-    yield from sorted([*taken, *_with_prefix(text, taken)])
-
-
-def _phones_of_language(text: str, countries: Sequence[str]) -> Places:
-    for country in countries:
-        for start, end in _matched(text, country, strictly=True):
-            if _is_written_as_phone(text[start:end]):
-                yield start, end
-
-
-def _overlaps(span: tuple[int, int], others: Iterable[tuple[Any, ...]]) -> bool:
-    return any(other[0] < span[1] and span[0] < other[1] for other in others)
+def _phones(text: str, countries: Sequence[str] = (), spoken: Sequence[str] = ()) -> Places:
+    """Numbers with + or 00; national ones of `countries`; those of countries whose language the text is `spoken` in, if they are written as phone numbers.
+    They are looked for without dates and times first, which the library would take for the ends of some."""
+    for read in dict.fromkeys((_DATE.sub(lambda date: "|" * len(date[0]), text), text)):
+        national = countries if _MAY_BE_NATIONAL.search(read) else ()
+        for country in (None, *national) if _INTERNATIONAL.search(read) else national:
+            yield from _matched(read, country)
+        yield from _with_prefix(read)
+        for country in spoken:
+            yield from (span for span in _matched(read, country, strictly=True) if _is_written_as_phone(read[slice(*span)]))
 
 
 def _is_written_as_phone(number: str) -> bool:
@@ -312,35 +297,28 @@ def _is_written_as_phone(number: str) -> bool:
     return number[0] != "+" and digits > 6 and (digits < len(number) or number[0] == "0" or digits == 11)
 
 
-def _with_prefix(text: str, taken: Sequence[tuple[int, int]]) -> Places:
+def _with_prefix(text: str) -> Places:
     """Numbers with 00 instead of +, and those that other numbers follow, such as dates and ZIP codes."""
     for found in _PHONE.finditer(text):
-        if _overlaps(found.span(), taken):
-            continue
         ends = [found.end(), *(found.start() + space.start() for space in reversed([*re.finditer(" ", found[0])]))]
         country = _DIALS_00 if found[0].startswith("00") else None
         for end in ends:
-            if not re.match("[:/-][0-9]", text[end : end + 2]) and [*_matched(text[found.start() : end], country)] == [
-                (0, end - found.start())
-            ]:
+            whole = (0, end - found.start())
+            if not re.match("[:/-][0-9]", text[end : end + 2]) and [*_matched(text[found.start() : end], country)] == [whole]:
                 yield found.start(), end
-                break
 
 
 def _matched(text: str, country: str | None, *, strictly: bool = False) -> Places:
     from phonenumbers import Leniency, PhoneNumberMatcher
 
     leniency = Leniency.STRICT_GROUPING if strictly else Leniency.VALID
-    for match in PhoneNumberMatcher(text, country, leniency=leniency, max_tries=sys.maxsize):
+    for match in PhoneNumberMatcher(text, country, leniency, sys.maxsize):
         number = match.raw_string
         if _DECIMAL.fullmatch(number) or re.search("[0-9]$" if number[0] == "+" else "[0-9][.,]$", text[: match.start]):  # a sum
             continue
         lone = number[0] == "(" and number.count("(") > number.count(")")  # a bracket that closes behind the number
-        before, _, _ = number.rpartition(" ")
-        # the last group is an hour, a day or another number
-        is_more = (
-            re.match("[:/][0-9]", text[match.end :]) or len(f"{match.number.country_code}{match.number.national_number}") > _MOST_DIGITS
-        )
+        before, _, _ = number.rpartition(" ")  # the last group is another number
+        is_more = len(f"{match.number.country_code}{match.number.national_number}") > _MOST_DIGITS
         if is_more and [*_matched(before, country)] == [(lone, len(before))]:
             yield match.start + lone, match.start + len(before)
         else:
@@ -384,15 +362,9 @@ def _secret_forms() -> tuple[re.Pattern[str], ...]:
 
 
 def _secrets(text: str) -> Places:
-    taken: list[tuple[int, int]] = []
-    for form in _secret_forms():
-        spans = (found.span(1) if form.groups and found[1] and len(found[1]) > 15 else found.span() for found in form.finditer(text))
-        taken += [(start, end) for start, end in spans if end - start >= SHORTEST_SECRET]
-    last = 0
-    for start, end in sorted(taken, key=lambda span: (span[0], -span[1])):
-        if start >= last:
-            yield start, end
-            last = end
+    found = ((form, match) for form in _secret_forms() for match in form.finditer(text))
+    spans = (match.span(1) if form.groups and match[1] and len(match[1]) > 15 else match.span() for form, match in found)
+    yield from sorted((span for span in spans if span[1] - span[0] >= SHORTEST_SECRET), key=lambda span: (span[0], -span[1]))
 
 
 _KINDS: tuple[tuple[Kind, Callable[[str], Places], str, str, str], ...] = (
@@ -413,68 +385,46 @@ INVENTED: Mapping[Kind, str] = {kind: value for kind, _, _, value, _ in _KINDS}
 LIBRARIES: Mapping[Kind, Sequence[str]] = {kind: libraries.split() for kind, *_, libraries in _KINDS}
 """Kind → the libraries that decide."""
 KINDS: tuple[Kind, ...] = get_args(Kind)
-FORMS_VERSION = 11
+FORMS_VERSION = 12
 """Raised when other values are found by the same libraries."""
-
-
-def private_values(
-    text: str, kinds: Sequence[Kind] = tuple(FORMS), countries: Sequence[str] | None = None
-) -> Iterator[tuple[Kind, int, int]]:
-    """Kind, start and end of each private value in a text, in order.
-
-    Args:
-        countries: those whose phone numbers are found without a prefix too, such as ``DE``; null: those of the text's language.
-    """
-    for _, values in values_of([text], kinds, countries):
-        yield from values
 
 
 def values_of(
     texts: Sequence[str], kinds: Sequence[Kind], countries: Sequence[str] | None = None, beside: str = ""
 ) -> Iterator[tuple[int, list[tuple[Kind, int, int]]]]:
-    """The number of each text that holds private values, and these, see `private_values`; quicker for many texts at a time.
+    """The number of each text that holds private values; kind, start and end of each of these, in order.
 
     Args:
+        countries: those whose phone numbers are found without a prefix too, such as ``DE``; null: those of the text's language.
         beside: the texts of a row, which tell its language better than each alone.
     """
     read = [decoded(text) for text in texts]
     said = [text if of is None else of[0] for text, of in zip(texts, read, strict=True)]
     written, ends = plain("\n".join(said)), np.cumsum([len(text) + 1 for text in said], dtype=np.int64) - 1
-    searched, national = list[tuple[int, str, dict[Kind, list[Span]]]](), dict[int, list[Span]]()
     for number, where in places(written, ends, kinds).items():
-        end = int(ends[number])
-        searched.append((number, text := written[end - len(said[number]) : end], where))
-        if countries is None and (parts := [part for part in where.get("phone", ()) if _may_be_national(text, part)]):
-            national[number] = parts
-    spoken = dict(zip(national, countries_of([beside or said[number] for number in national]), strict=True)) if national else {}
-    for number, text, where in searched:
-        if values := _values(text, where, countries or (), national.get(number, ()), spoken.get(number, ())):
+        text = written[ends[number] - len(said[number]) : ends[number]]
+        is_unsure = countries is None and any(_may_be_national(text, part) for part in where.get("phone", ()))
+        spoken = countries_of(beside or said[number]) if is_unsure else ()
+        if values := _values(text, where, countries or (), spoken):
             if of := read[number]:
                 values = [(kind, int(of[1][start]), int(of[2][stop - 1])) for kind, start, stop in values]
             yield number, values
 
 
 def _values(
-    text: str, where: Mapping[Kind, list[Span]], countries: Sequence[str], national: Sequence[Span] = (), spoken: Sequence[str] = ()
+    text: str, where: Mapping[Kind, list[Span]], countries: Sequence[str] = (), spoken: Sequence[str] = ()
 ) -> list[tuple[Kind, int, int]]:
-    """The values of a plain text at places of each kind.
-
-    Args:
-        national: places of phone numbers without a prefix, of the countries `spoken`.
-    """
-    found, taken = list[tuple[int, int, Kind]](), bytearray(len(text))
-
-    def find(kind: Kind, form: Callable[[str], Places], parts: Sequence[Span]) -> None:
-        for begin, end in parts:
-            for first, last in form(text[begin:end]):
-                if not any(taken[begin + first : begin + last]):
-                    found.append((begin + first, begin + last, kind))
-                    taken[begin + first : begin + last] = b"\1" * (last - first)
-
+    """The values of a plain text at places of each kind, in order and apart."""
+    found, taken = list[tuple[Kind, int, int]](), bytearray(len(text))
     for kind, form in FORMS.items():
-        find(kind, partial(_phones, countries=countries) if kind == "phone" else form, where.get(kind, ()))
-    find("phone", partial(_phones_of_language, countries=spoken), national)
-    return [(kind, start, end) for start, end, kind in sorted(found)]
+        search = partial(_phones, countries=countries, spoken=spoken) if kind == "phone" else form
+        for begin, end in where.get(kind, ()):
+            for start, stop in search(text[begin:end]):
+                value = slice(begin + start, begin + stop)
+                if not any(taken[value]):
+                    found.append((kind, value.start, value.stop))
+                    taken[value] = b"\1" * (stop - start)
+    return sorted(found, key=itemgetter(1))
 
 
 def _may_be_national(text: str, part: Span) -> bool:
@@ -492,15 +442,9 @@ def redacted(text: str, kinds: Sequence[Kind], countries: Sequence[str] | None =
     return _redacted([text], kinds, countries, text)[0]
 
 
-_MAY_HOLD = re.compile(
-    r"[0-9@&]|[^\x00-\x7f]|-----BEGIN |[A-Za-z_./+=\\-]{20}|[(\[{<] ?(?:[a-z]*at|AT|arroba|chiocciola)\b| (?:arroba|chiocciola|dot|DOT|punkt) "
-)
-"""What a text with a value has; most fields of rows are short, and have none of it."""
-
-
 def _redacted(texts: Sequence[str], kinds: Sequence[Kind], countries: Sequence[str] | None, beside: str) -> list[str]:
     """Again and again, as a value may show only when its neighbour is gone: none is left."""
-    texts, left = [*texts], [number for number, text in enumerate(texts) if _MAY_HOLD.search(text)]
+    texts, left = [*texts], [*range(len(texts))]
     while left:
         found = [*values_of([texts[number] for number in left], kinds, countries, beside)]
         for at, values in found:
@@ -516,7 +460,7 @@ class Redactor(Struct, frozen=True):
     Attributes:
         kinds: what is taken out.
         forgotten: digests of rows that are removed for good. They stay as they are, for whoever removes them to know them.
-        countries: see `private_values`.
+        countries: see `values_of`.
     """
 
     kinds: tuple[Kind, ...]
@@ -528,7 +472,7 @@ class Redactor(Struct, frozen=True):
         if self.forgotten and payload_digest(value) in self.forgotten:
             return value
         texts = [*_strings(value)]
-        beside = text_of(value) if self.countries is None and "phone" in self.kinds and any(map(_MAY_HOLD.search, texts)) else ""
+        beside = text_of(value) if self.countries is None and "phone" in self.kinds else ""
         return self._of(value, iter(_redacted(texts, self.kinds, self.countries, beside)))
 
     def _of(self, value: Any, texts: Iterator[str]) -> Any:
