@@ -54,9 +54,8 @@ def _value(node: ast.expr) -> Fraction:
 def is_result(exact: Fraction, written: Fraction, digits: str) -> bool:
     """Whether a written number is a value as somebody rounds it: to the digits that it has, or by a hundredth at most if it is no whole number."""
     decimals = len(digits.partition(".")[2].rstrip("%")) if "." in digits else 0
-    return (abs(exact - written) <= Fraction(1, 2 * 10**decimals) if exact.denominator != 1 else exact == written) or (
-        exact.denominator != 1 and abs(exact - written) <= TOLERANCE * abs(exact)
-    )
+    off = max(Fraction(1, 2 * 10**decimals), TOLERANCE * abs(exact)) if exact.denominator != 1 else 0
+    return abs(exact - written) <= off
 
 
 def wrong_notes(text: str) -> Iterator[str]:
@@ -82,15 +81,11 @@ def plain(answer: str) -> Fraction | str:
 
 
 def _concluded(text: str) -> set[Fraction]:
-    """The numbers that the last line before a final answer ends with: the results of its notes, or all of its numbers."""
-    line = text[: _last_final(text)].rstrip().rpartition("\n")[2]
+    """The numbers that the last line of a text ends with: the results of its notes, or all of its numbers."""
+    line = text.rstrip().rpartition("\n")[2]
     notes = _NOTE.findall(line)
     written = [result for _, result in notes] if notes else [number.rstrip(",") for number in _NUMBER.findall(line)]
     return {value for value in map(value_of, written) if value is not None}
-
-
-def _last_final(text: str) -> int:
-    return max((found.start() for found in _FINAL.finditer(text)), default=len(text))
 
 
 @quality_step(
@@ -109,12 +104,12 @@ def gold_answers() -> Step:
         for text in (*(text for role, text in block.parts[at] if role != ANSWER), *block.solutions[at : at + 1]):
             if (wrong := next(wrong_notes(text), None)) is not None:
                 return "wrong_calculation", wrong
-            if not (finals := _FINAL.findall(text)):
+            if not (finals := [*_FINAL.finditer(text)]):
                 continue
-            final = plain(finals[-1])
+            final = plain(finals[-1][1])
             if golds and final not in map(plain, golds):
                 return "answer_differs", "the text does not end with the gold"
-            if isinstance(final, Fraction) and (numbers := _concluded(text)) and final not in numbers:
+            if isinstance(final, Fraction) and (numbers := _concluded(text[: finals[-1].start()])) and final not in numbers:
                 results = ", ".join(map(_shown, sorted(numbers)))
                 return "answer_differs", f"the text ends with {_shown(final)}, the line before comes to {results}"
         return None

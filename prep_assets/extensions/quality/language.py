@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -19,39 +18,35 @@ LONGEST = 2000
 """Characters of an example that are looked at, from its start."""
 _BETWEEN = b"\xff"
 """No byte of UTF-8, after which the automaton is in its first state."""
-_LANES, _MOST = 16, 1 << 12
-"""Texts that are read side by side, as each step waits for memory; and texts at a time."""
+_LANES = 16
+"""Texts that are read side by side, as each step waits for memory."""
 
 
 class Identifier(Struct, frozen=True, eq=False):
     """py3langid's naive Bayes over n-grams of bytes, which an automaton finds.
 
     Attributes:
-        labels: the language of each class; two classes may have the same one.
+        library: its identifier, which knows the language and the prior of each class.
         moves: uint32[r * 256], row and byte → the next state.
         rows: uint32[s], state → where its row begins in `moves`.
         features: int32[s], state → the feature that is found there, -1 for none.
         weights: float32[f, c], of each feature for each class.
-        priors: float32[c].
-        twins: classes whose label another one before has, and that one.
     """
 
-    labels: list[str]
+    library: Any
     moves: npt.NDArray[np.uint32]
     rows: npt.NDArray[np.uint32]
     features: npt.NDArray[np.int32]
     weights: npt.NDArray[np.float32]
-    priors: npt.NDArray[np.float32]
-    twins: list[tuple[int, int]]
+
+    @property
+    def labels(self) -> list[str]:
+        """The language of each class; two classes may have the same one."""
+        return self.library.nb_classes  # type: ignore[no-any-return]
 
     def classify(self, texts: Sequence[str]) -> list[tuple[str, float]]:
         """The language of each text and its probability, as py3langid's `classify` gives them with `norm_probs`, to the bit."""
-        return [guess for first in range(0, len(texts), _MOST) for guess in self._classify(texts[first : first + _MOST])]
-
-    def _classify(self, texts: Sequence[str]) -> list[tuple[str, float]]:
-        encoded = [
-            unicodedata.normalize("NFC", text.lower() if text.isupper() else text).encode("utf-8", "surrogatepass") for text in texts
-        ]
+        encoded = [*map(self.library._encode, texts)]
         lengths = np.array([*map(len, encoded)], np.int64)
         stream = np.frombuffer(_BETWEEN.join([*encoded, b""]), np.uint8)
         feature, counts, until = _features(stream, np.cumsum(lengths + 1), self.moves, self.rows, self.features, len(self.weights))
@@ -59,13 +54,13 @@ class Identifier(Struct, frozen=True, eq=False):
         scores = np.zeros((len(texts), len(self.labels)), np.float32)
         for number, (begin, end) in enumerate(pairwise([0, *until.tolist()])):
             if begin < end:  # one by one and in this order, as floating-point sums depend on it
-                scores[number] = counted[begin:end] @ self.weights.take(feature[begin:end], axis=0) + self.priors
+                scores[number] = counted[begin:end] @ self.weights.take(feature[begin:end], axis=0) + self.library.nb_pc
         scores *= (1.0 / np.sqrt(np.maximum(lengths, 1))).astype(np.float32)[:, None]
         np.exp(scores - scores.max(axis=1, keepdims=True), out=scores)
         scores /= scores.sum(axis=1, keepdims=True)
-        for number, same in self.twins:
-            scores[:, same] += scores[:, number]
-            scores[:, number] = 0
+        for first, same in self.library._alias_pairs:
+            scores[:, first] += scores[:, same]
+            scores[:, same] = 0
         best = scores.argmax(axis=1)
         return [(self.labels[label], score) for label, score in zip(best.tolist(), scores.max(axis=1).tolist(), strict=True)]
 
@@ -132,6 +127,4 @@ def identifier(among: tuple[str, ...] | None) -> Identifier:
     if moves[_BETWEEN[0] :: 256].any() or features[0] >= 0:
         raise ConfigError("quality step 'language': this version of py3langid has a model of another kind. Install py3langid 0.4")
     rows = (np.array(library.tk_row, np.int64) << 8).astype(np.uint32)
-    labels = library.nb_classes
-    twins = [(number, labels.index(label)) for number, label in enumerate(labels) if labels.index(label) < number]
-    return Identifier(labels, moves, rows, features, np.ascontiguousarray(library.nb_ptc, np.float32), library.nb_pc, twins)
+    return Identifier(library, moves, rows, features, np.ascontiguousarray(library.nb_ptc, np.float32))

@@ -479,21 +479,18 @@ class Redactor(Struct, frozen=True):
         if isinstance(value, str):
             return next(texts)
         if isinstance(value, Mapping):
-            return self._of_entries(value, texts)
+            entries: dict[Any, Any] = {}
+            for key, inner in value.items():
+                key = self._of(key, texts)
+                while key in entries:  # two values were replaced
+                    key = f"{key}_"
+                entries[key] = self._of(inner, texts)
+            return entries
         if isinstance(value, list | tuple):
             return [self._of(inner, texts) for inner in value]
         if isinstance(value, int) and value >= _FEWEST_DIGITS and (text := redacted(str(value), self.kinds, ())) in PLACEHOLDERS.values():
             return text
         return value
-
-    def _of_entries(self, value: Mapping[Any, Any], texts: Iterator[str]) -> dict[Any, Any]:
-        entries: dict[Any, Any] = {}
-        for key, inner in value.items():
-            key = next(texts) if isinstance(key, str) else key
-            while key in entries:  # two values were replaced
-                key = f"{key}_"
-            entries[key] = self._of(inner, texts)
-        return entries
 
 
 def _strings(value: Any) -> Iterator[str]:

@@ -164,8 +164,7 @@ class RlGolds(KnowsGolds):
         for number, parts in enumerate(examples.parts):
             for question, answer in _answered(parts):
                 gold = self._golds.get(same_prompt(question))
-                final = None if gold is None else final_answer(answer)
-                if gold is not None and final is not None and not equal_answers(gold, final):
+                if gold and (final := final_answer(answer)) is not None and not equal_answers(gold, final):
                     found[number] = (REASON, "the final answer is not the gold that the family rl has for the same prompt")
         return Judged(found)
 

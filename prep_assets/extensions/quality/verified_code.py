@@ -15,7 +15,7 @@ import sys
 import time
 from contextlib import suppress
 from decimal import Decimal, InvalidOperation
-from itertools import zip_longest
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -94,19 +94,11 @@ def _run(folder: Path, given: str, ends: float) -> tuple[int, str]:
 
 def _says_the_same(printed: str, wanted: str) -> bool:
     """Whether two outputs are the same words in the same lines, numbers by their value, as PrimeIntellect's and LiveCodeBench's judges compare them."""
-    lines = zip_longest(printed.strip().splitlines(), wanted.strip().splitlines(), fillvalue="\0")
-    return all(map(_same_line, *zip(*lines, strict=True)))
+    lines, others = ([line.split() for line in text.strip().splitlines()] for text in (printed, wanted))
+    return [*map(len, lines)] == [*map(len, others)] and all(map(_is_same, chain(*lines), chain(*others)))
 
 
-def _same_line(printed: str, wanted: str) -> bool:
-    words, others = printed.split(), wanted.split()
-    return len(words) == len(others) and all(
-        word == other or _equal_numbers(word, other) for word, other in zip(words, others, strict=True)
-    )
-
-
-def _equal_numbers(word: str, other: str) -> bool:
-    try:
-        return Decimal(word) == Decimal(other)
-    except InvalidOperation:
-        return False
+def _is_same(word: str, other: str) -> bool:
+    with suppress(InvalidOperation):
+        return word == other or Decimal(word) == Decimal(other)
+    return False

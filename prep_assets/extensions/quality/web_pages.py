@@ -91,13 +91,8 @@ def c4_quality(
         for line in map(str.strip, text.splitlines()):
             words, line = line.split(), _CITATION.sub("", line)
             low = line.lower()
-            if (
-                any(len(word) > max_word for word in words)
-                or not line.endswith(_ENDS)
-                or line.endswith("...")
-                or len(words) < min_words
-                or ("javascript" in low and "lorem ipsum" not in low)
-            ):
+            counts = line.endswith(_ENDS) and not line.endswith("...") and min_words <= len(words) and max(map(len, words)) <= max_word
+            if not counts or ("javascript" in low and "lorem ipsum" not in low):
                 left_out += 1
             elif "lorem ipsum" in low:
                 return ("c4_lorem_ipsum", "a line has the words lorem ipsum"), 0, left_out
