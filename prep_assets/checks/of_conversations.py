@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -34,14 +35,15 @@ from prep_assets.proofs.mask import (
     left_of,
     straddled,
 )
-from prep_assets.proofs.plain_reading import CallingChats, turns_of_rows
+from prep_assets.proofs.plain_reading import CallingChats, ReadRows
 from prep_assets.proofs.rebuilt import render_again
 from prep_assets.proofs.reference_ids import reference_ids
 from prep_assets.proofs.second_reading import read_again, shown_by, typed_tokens, untyped
 from prep_assets.proofs.tokenized import left_of_tokenized, splits_character, tokenized_again
 from prep_assets.proofs.verdict import Verdict, Worst, combined
+from prep_assets.proofs.words import joined
 from prep_assets.samples import MEDIA, PlainChat, Sample, changed
-from prep_assets.schemas.reader import PlainMessages, rows_by_columns
+from prep_assets.schemas.reader import PlainMessages
 from prep_assets.stores.table import Table
 from prep_assets.text.chats import plain_chat
 from prep_assets.text.template import ChatTemplate
@@ -59,6 +61,10 @@ Source = Sample | PlainChat
 """A conversation ready to render, or in columns as in its row, not yet processed."""
 Proven = tuple[Verdict, frozenset[str], Verdict]
 """Of a stream: the verdict on its masks, its stop tokens, the verdict on its ids."""
+
+
+Sources = tuple[Sequence[Source], Callable[[int], str]]
+"""Of some records: the source of each, and what gives their ids."""
 
 
 class Sourced(NamedTuple):
@@ -96,11 +102,10 @@ class Conversations(Derivation):
         """Return the id of a record."""
         return rows.identity(at)
 
-    def sourced(self, name: str, rows: StoredRows) -> Iterator[Sourced]:
-        """Yield the records of some rows of a stream with their sources."""
+    def sources(self, name: str, rows: StoredRows) -> Sources:
+        """Return the sources of the records of some rows of a stream."""
         identity = partial(self.identity, rows)
-        for at, source in enumerate(self.read(name.rpartition("/")[2], rows.payloads, identity)):
-            yield Sourced(rows.first + at, identity(at), source)
+        return self.read(name.rpartition("/")[2], rows.payloads, identity), identity
 
     def examples(self, name: str, only: Sequence[int] | None = None) -> Iterator[Sourced]:
         """Yield the records of a stream; `only` some, with all records of the same rows."""
@@ -111,8 +116,9 @@ class Conversations(Derivation):
             chosen = np.flatnonzero(np.isin(rows, rows[np.asarray(only, np.int64)]))
             stream = stream.some(chosen)
         for joined in stored_rows(self.store, stream):
-            for number, identity, source in self.sourced(name, joined):
-                yield Sourced(int(chosen[number]), identity, source)
+            sources, identity = self.sources(name, joined)
+            for at, source in enumerate(sources):
+                yield Sourced(int(chosen[joined.first + at]), identity(at), source)
 
     def left(self, source: Source, length: int) -> Left:
         """Return what a record must be, given its source and its length in tokens."""
@@ -183,14 +189,14 @@ class _Blocks:
         self._masks, self._identities = MaskProof(vocabulary), IdentityProof(vocabulary, whole=has_few_tokens(store))
         tags = [*(tag for pair in store.recipe["reasoning_tags"] for tag in pair), "<tool_call>", "<tool_response>"]
         self._plain = PlainBlocks(conversations.derivation, self._masks, self._identities, (*vocabulary.control, *tags))
-        self._block, self._tokens = list[Sourced](), 0
+        self._block, self._tokens = list[tuple[StoredRows, Sources]](), 0
 
     def add(self, rows: StoredRows) -> None:
         """See `Judge`."""
         tokens = int(self._lengths[rows.first : rows.first + len(rows)].sum())
         if self._block and self._tokens + tokens > BLOCK_TOKENS:
             self._prove()
-        self._block += self._of.sourced(self._name, rows)
+        self._block.append((rows, self._of.sources(self._name, rows)))
         self._tokens += tokens
 
     def result(self) -> Proven:
@@ -202,19 +208,26 @@ class _Blocks:
     def _prove(self) -> None:
         block, stream, of = self._block, self._stream, self._of
         self._block, self._tokens = [], 0
-        first, last = block[0].number, block[-1].number
-        sizes = self._lengths[first : last + 1]
-        column = stream.columns["tokens"]
-        span = column.span(slice(first, last + 1))
+        sources = [source for _, (own, _) in block for source in own]
+        records = slice(block[0][0].first, block[0][0].first + len(sources))
+        sizes, column = self._lengths[records], stream.columns["tokens"]
+        span = column.span(records)
         ids, mask = np.asarray(column.values[span]), stream.weights("tokens", span)
         assert mask is not None
-        whole = map(of.truncation.leaves_whole, sizes.tolist())
-        sources = [source if is_whole else None for is_whole, (_, _, source) in zip(whole, block, strict=True)]
-        proven = self._plain.prove(sources, Claims(sizes, ids, mask))
+        proven = np.zeros(len(sources), bool)
+        spelled = [None if of.derivation.alone else rows.spelled for rows, _ in block]
+        if len(known := [*filter(None, spelled)]) == len(block):
+            whole = map(of.truncation.leaves_whole, sizes.tolist())
+            proven = self._plain.prove(
+                [source if is_whole else None for is_whole, source in zip(whole, sources, strict=True)],
+                Claims(sizes, ids, mask, joined(known), np.cumsum(sizes) - sizes),
+            )
         ends, alone = np.cumsum(sizes).tolist(), list[Conversation]()
+        firsts = [rows.first - records.start for rows, _ in block]
         for at in np.flatnonzero(~proven).tolist():
-            tokens = slice(ends[at] - int(sizes[at]), ends[at])
-            alone.append(Conversation(block[at].id, ids[tokens], mask[tokens], of.left(block[at].source, int(sizes[at]))))
+            number, tokens = bisect_right(firsts, at) - 1, slice(ends[at] - int(sizes[at]), ends[at])
+            identity = block[number][1][1](at - firsts[number])
+            alone.append(Conversation(identity, ids[tokens], mask[tokens], of.left(sources[at], int(sizes[at]))))
         self._masks.add(alone)
         self._identities.add(alone)
 
@@ -298,16 +311,17 @@ class Chats(Conversations):
 
     def _plain_rows(self, payloads: Sequence[Mapping[str, Any]]) -> list[PlainChat | None]:
         """The chats of rows by a second reading; `None` where only the schema can say."""
-        chats: list[PlainChat | None] = [None] * len(payloads)
-        for numbers in rows_by_columns(payloads).values():
-            plain = self._convert.plain(payloads[numbers[0]])
+        rows = payloads if isinstance(payloads, ReadRows) else ReadRows(payloads)
+        chats: list[PlainChat | None] = [None] * len(rows)
+        for numbers in rows.by_columns.values():
+            plain = self._convert.plain(rows[numbers[0]])
             if not isinstance(plain, PlainMessages):
                 continue
-            read = turns_of_rows([payloads[number][plain.messages_key] for number in numbers], plain.role_key, plain.content_key)
+            read = rows.turns(plain.messages_key, plain.role_key, plain.content_key)
             known = {tags: tuple([plain.roles.get(tag, "") for tag in tags]) for tags in {turns[0] for turns in read if turns}}
             accepted = {tags: roles for tags, roles in known.items() if all(roles) and plain.accepts(roles)}
-            for number, turns in zip(numbers, read, strict=True):
-                if turns and turns[0] in accepted:
+            for number in numbers:
+                if (turns := read[number]) and turns[0] in accepted:
                     chats[number] = PlainChat(accepted[turns[0]], turns[1])
         return chats
 
@@ -318,11 +332,11 @@ class Chats(Conversations):
             sample = changed(sample, tokenized=changed(sample.tokenized, ids=tuple(again[0]), weights=tuple(again[1])))
         return self.treated(sample)
 
-    def sourced(self, name: str, rows: StoredRows) -> Iterator[Sourced]:
-        """See `Conversations.sourced`; with ``expand: turns`` a row may give several records."""
+    def sources(self, name: str, rows: StoredRows) -> Sources:
+        """See `Conversations.sources`; with ``expand: turns`` a row may give several records."""
         if self.store.recipe["expand"] != "turns":
-            yield from super().sourced(name, rows)
-            return
+            return super().sources(name, rows)
+        expanded, identities = list[Sample](), list[str]()
         for identity, listed in groupby(rows.records(), key=itemgetter(1)):
             numbers, _, payloads = zip(*listed, strict=True)
             sample = self._tokenized_again(example_of(self._convert, payloads[0], identity, Sample), payloads[0])
@@ -331,7 +345,9 @@ class Chats(Conversations):
             if len(samples) != len(numbers):
                 raise StoreError(f"{identity} is {len(numbers)} records of the store, and must be {len(samples)}")
             answers = [f"{identity}, answer {part + 1} of {len(samples)}" for part in range(len(samples))]
-            yield from map(Sourced, numbers, [identity] if len(samples) == 1 else answers, samples)
+            expanded += samples
+            identities += [identity] if len(samples) == 1 else answers
+        return expanded, identities.__getitem__
 
 
 # Rejected chats, judged by the second derivation as well: only the build's own code says the same twice.

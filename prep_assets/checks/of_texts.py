@@ -14,20 +14,21 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.checks.relations import Compares, Derivation, Judge, derived, is_small
-from prep_assets.checks.sources_again import StoredRows, as_example, domain_source, reading_of, streams_of
+from prep_assets.checks.sources_again import StoredRows, as_example, byte_table, domain_source, reading_of, streams_of
 from prep_assets.config.family import Chat
 from prep_assets.config.models import FAMILIES
 from prep_assets.pipeline.asset import FromLines, Store
 from prep_assets.pipeline.examples import converter
 from prep_assets.proofs.derive import MaskOptions
 from prep_assets.proofs.mask import Truncation, puts_spaces, solid
+from prep_assets.proofs.plain_reading import ReadRows
 from prep_assets.proofs.rebuilt import sorts_arguments
 from prep_assets.proofs.sampled import Sampled
 from prep_assets.proofs.second_reading import typed_tokens
 from prep_assets.proofs.source_fields import OFFERED, Unlike, is_wrapped, offered_fault, step_rewards
 from prep_assets.proofs.source_texts import EARLIER, EXACT, TEXT, Held, Missing, Policy, Said, missing, single
 from prep_assets.proofs.verdict import Numbers, Rule, Tally, Verdict, Worst, combined, holds
-from prep_assets.proofs.words import ByteTable
+from prep_assets.proofs.words import ByteTable, Spelled
 from prep_assets.samples import MEDIA, SYSTEM, TOOL, Row, parts_of
 from prep_assets.schemas.reader import apply
 from prep_assets.stores.groups import REWARDS, STEP_ENDS, STEP_REWARDS
@@ -53,16 +54,22 @@ class Decoded:
         places: where each token begins in it, with the end behind the last, if the bytes of each id are proven.
     """
 
-    def __init__(self, decoder: Decoder, ids: npt.NDArray[Any], sizes: Sequence[int], weights: npt.NDArray[Any] | None) -> None:
-        self._decoder, self._ids, self._tokens = decoder, ids, np.cumsum(sizes)
-        self._weights = None if weights is None else np.maximum(weights, 0).astype(np.float32)  # of what is not attended: 0
-        taken = decoder.table.take(len(ids), lambda: ids) if decoder.exact else None
+    def __init__(
+        self,
+        decoder: Decoder,
+        ids: npt.NDArray[Any],
+        sizes: Sequence[int],
+        weights: npt.NDArray[Any] | None,
+        spelled: Spelled | None,
+    ) -> None:
+        """`spelled`: the ids as bytes; `None` where that is not proven."""
+        self._decoder, self._ids, self._weights, self._tokens = decoder, ids, weights, np.cumsum(sizes)
         self.places: npt.NDArray[Any] | None = None
-        if taken is None:
+        if spelled is None:
             listed = decoder.own(np.split(ids, self._tokens[:-1]))
             self.text, self.ends = b"".join(listed), np.cumsum([*map(len, listed)]).tolist()
         else:
-            self.places, self.text = taken[1], bytes(taken[0][: taken[1][-1]])
+            self.text, self.places = spelled
             self.ends = self.places[self._tokens].tolist()
 
     def begin(self, at: int) -> int:
@@ -75,7 +82,7 @@ class Decoded:
         if self._weights is None:
             return Held(whole)
         span = slice(int(self._tokens[at - 1]) if at else 0, int(self._tokens[at]))
-        weights, ids = self._weights[span], self._ids[span]
+        weights, ids = np.maximum(self._weights[span], 0).astype(np.float32), self._ids[span]  # of what is not attended: 0
         return Held(whole, {float(weight): self._part(ids, weights == weight, span.start) for weight in np.unique(weights)})
 
     def _part(self, ids: npt.NDArray[Any], kept: npt.NDArray[np.bool_], first: int) -> bytes:
@@ -90,26 +97,31 @@ class Decoded:
         """Whether it is known which tokens are trained."""
         return self._weights is not None
 
-    def trained_as(self, low: Sequence[int], high: Sequence[int], trained: Sequence[bool]) -> npt.NDArray[np.bool_]:
+    def trained_as(self, low: npt.ArrayLike, high: npt.ArrayLike, trained: Sequence[bool]) -> npt.NDArray[np.bool_]:
         """Whether all tokens between bytes `low` and `high` are trained with weight 1, or none of them, as `trained` says."""
         assert self.places is not None and self._weights is not None
+        low, high = np.array(low, self.places.dtype), np.array(high, self.places.dtype)
         first, last = np.searchsorted(self.places, low, "right") - 1, np.searchsorted(self.places, high, "left")
         changes = np.flatnonzero(self._weights[1:] != self._weights[:-1])  # behind which tokens the weight is another
         alike = np.searchsorted(changes, first) == np.searchsorted(changes, last - 1)
-        equal: npt.NDArray[np.bool_] = alike & (self._weights[first] == trained)
+        equal: npt.NDArray[np.bool_] = alike & (np.maximum(self._weights[first], 0) == trained)
         return equal
 
 
 class Decoder:
     """Decodes records: by the bytes of each id, where these are proven, else by the tokenizer's own decoder, without white space if it changes that."""
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
-        self._vocabulary, self.table = vocabulary, ByteTable(vocabulary)
+    def __init__(self, vocabulary: Vocabulary, table: ByteTable) -> None:
+        self._vocabulary, self._table = vocabulary, table
         self.exact = vocabulary.token_bytes is not None and not puts_spaces(vocabulary)
 
     def spell(self, text: str) -> bytes:
         """A text as it stands in decoded tokens."""
         return text.encode() if self.exact else solid(text, self._vocabulary).encode()
+
+    def spelled(self, ids: npt.NDArray[Any]) -> Spelled | None:
+        """Ids as bytes, where those of each id are proven."""
+        return self._table.take(ids) if self.exact else None
 
     def normal(self, text: str) -> bytes:
         """The same, as the tokenizer normalizes it."""
@@ -206,7 +218,7 @@ class SourceTexts(Derivation):
     @property
     def decoder(self) -> Decoder:
         """Of the store's tokenizer."""
-        return self.store.once("decoder", lambda: Decoder(self.store.vocabulary))
+        return self.store.once("decoder", lambda: Decoder(self.store.vocabulary, byte_table(self.store)))
 
     def judges(self) -> Sequence[tuple[Table | None, Judge]]:
         """One per stream, file or split."""
@@ -281,7 +293,11 @@ class SourceTexts(Derivation):
             records, before = slice(stored.first, stored.first + len(stored)), list[Held]()
             ids, lengths = tokens.read(records)
             sizes, weights = lengths.tolist(), stream.weights("tokens", tokens.span(records)) if masked else None
-            decoded = Decoded(self.decoder, ids if self._sentinels is None else self._in_text_order(ids, sizes), sizes, weights)
+            if self._sentinels is None:
+                decoded = Decoded(self.decoder, ids, sizes, weights, stored.spelled if self.decoder.exact else None)
+            else:
+                ids = self._in_text_order(ids, sizes)
+                decoded = Decoded(self.decoder, ids, sizes, weights, self.decoder.spelled(ids))
             plain = {*()} if several else self._plain(found, side, stored.payloads, decoded)
             for at, payload in enumerate(stored.payloads):
                 if at in plain:
@@ -315,33 +331,39 @@ class SourceTexts(Derivation):
         listed = [stream.record(stored.first + at, "tokens") for at in chosen]
         if not listed:
             return
-        decoded = Decoded(self.decoder, np.concatenate(listed), [*map(len, listed)], None)
+        ids = np.concatenate(listed)
+        decoded = Decoded(self.decoder, ids, [*map(len, listed)], None, self.decoder.spelled(ids))
         for number, at in enumerate(chosen):
             counted = self._sampled.is_counted(numbers[at]) or self.reading.plain(stored.payloads[at]) is None
             yield from self._compare(found, self.identity(stored, at), stored.payloads[at], {"": decoded.held(number)}, counted=counted)
 
-    def _plain(self, found: Found, side: str, rows: Sequence[Row], decoded: Decoded) -> set[int]:
+    def _plain(self, found: Found, side: str, rows: ReadRows, decoded: Decoded) -> set[int]:
         """Return which records hold all texts of their plain rows, in order, in tokens that are trained as their roles say. All others are looked at more
         closely, one by one."""
         if decoded.places is None:
             return set()
         other, text, own, texts = {"chosen": "rejected", "rejected": "chosen"}.get(side), decoded.text, list[int](), 0
-        low, high, trained, held = list[int](), list[int](), list[bool](), set[int]()
+        low, high, trained, held, begin = list[int](), list[int](), list[bool](), set[int](), 0
+        frames: dict[tuple[str, str], int] = {}  # bytes that were between the texts of two roles
         trains = {**self.policy.trains, EARLIER: False, **({side: True} if other else {})}
         weighed = {
             role: is_trained for role, is_trained in trains.items() if decoded.is_masked and not (is_trained and self.policy.last_only)
         }
-        for at, row in enumerate(rows):
-            said = self.reading.plain(row)
+        for at, (said, end) in enumerate(zip(self.reading.plain_rows(rows), decoded.ends, strict=True)):
+            position, begin, first, before = begin, end, len(low), ""
             if said is None:
                 continue
-            position, end, first = decoded.begin(at), decoded.ends[at], len(low)
             for each, role in said:
                 if role == other or not (form := each.strip().encode()):
                     continue
-                position = text.find(form, position, end)
-                if position < 0:
+                between, before = (before, role), role
+                if text.startswith(form, position + frames.get(between, 0), end):
+                    position += frames.get(between, 0)
+                elif (found_at := text.find(form, position, end)) < 0:
+                    position = -1
                     break
+                else:
+                    frames[between], position = found_at - position, found_at
                 if role in weighed:
                     low.append(position)
                     high.append(position + len(form))
@@ -549,7 +571,10 @@ class SourceTexts(Derivation):
     def _groups(self, groups: Table, found: Found) -> Callable[[StoredRows], Iterator[Unmet]]:
         def look(stored: StoredRows) -> Iterator[Unmet]:
             for at, (group, _, payload) in enumerate(stored.records()):
-                sequences = [Decoded(self.decoder, ids, [len(ids)], weights).held(0) for _, ids, weights in groups.sequences(group)]
+                sequences = [
+                    Decoded(self.decoder, ids, [len(ids)], weights, self.decoder.spelled(ids)).held(0)
+                    for _, ids, weights in groups.sequences(group)
+                ]
                 sides = {"prompt": sequences[0]} | {f"responses[{number}]": held for number, held in enumerate(sequences[1:])}
                 yield from self._compare(found, self.identity(stored, at), payload, sides)
                 steps = step_rewards(self.reading.schema, self.reading.options, payload)

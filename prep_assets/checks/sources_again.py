@@ -31,12 +31,14 @@ from prep_assets.pipeline.sources import domain_of, pinned
 from prep_assets.pipeline.verdicts import Dropped, dropped_rows, dropping
 from prep_assets.pipeline.workspace import build_command
 from prep_assets.proofs.accounting import places
+from prep_assets.proofs.plain_reading import ReadRows
 from prep_assets.proofs.sampled import FILE, numbers_of
 from prep_assets.proofs.second_reading import ALL, ROWS, Between, Unsupported, canonical_json, decompressed, is_held_out, read_rows
 from prep_assets.proofs.second_reading import Rows as SourceRows
 from prep_assets.proofs.selection import Passages, Rules, Selected, select
 from prep_assets.proofs.source_fields import is_wrapped
 from prep_assets.proofs.source_rows import Reading
+from prep_assets.proofs.words import ByteTable, Spelled
 from prep_assets.samples import IMAGE, MEDIA, Group, Pair, Prompt, Record, Sample, Turn
 from prep_assets.schemas.reader import Reader, apply
 from prep_assets.stores.arrays import prefetch, stretches
@@ -281,12 +283,14 @@ class StoredRows(Struct, frozen=True, eq=False, dict=True):
         names: of the files of the source.
         places: int64[n], file and row of each record, see `proofs.accounting.places`.
         payloads: the fields of each row.
+        spell: returns `spelled`.
     """
 
     first: int
     names: Sequence[str]
     places: npt.NDArray[np.int64]
-    payloads: Sequence[Mapping[str, Any]]
+    payloads: ReadRows
+    spell: Callable[[], Spelled | None]
 
     def __len__(self) -> int:
         return len(self.payloads)
@@ -295,6 +299,11 @@ class StoredRows(Struct, frozen=True, eq=False, dict=True):
     def numbers(self) -> list[int]:
         """See `numbers_of`."""
         return [*map(int, numbers_of(self.places))]
+
+    @cached_property
+    def spelled(self) -> Spelled | None:
+        """The tokens of all records as bytes; `None` where those of each id are not proven."""
+        return self.spell()
 
     @cached_property
     def rows(self) -> list[int]:
@@ -322,7 +331,7 @@ class Join:
     """
 
     def __init__(self, store: Store, stream: Table, *, every: bool = True) -> None:
-        self._source, self._stream, self._every, self._position = source_of(store), stream, every, 0
+        self._store, self._source, self._stream, self._every, self._position = store, source_of(store), stream, every, 0
 
     def add(self, block: Selected) -> Iterator[StoredRows]:
         """Yield the next records, which come from the rows of a block; all records of a row are together."""
@@ -333,11 +342,15 @@ class Join:
         offered, last = places(block.files, block.rows)[readable], -1
         while len(indices := _next_rows(offered, stream, self._position, last)):
             # a list of its own, so that who keeps a few rows does not keep the others
-            payloads, first = [block.payloads[readable[number]] or {} for number in indices.tolist()], self._position
+            payloads, first = ReadRows([block.payloads[readable[number]] or {} for number in indices.tolist()]), self._position
             self._position, last = first + len(indices), int(offered[indices[-1]])
-            yield StoredRows(first, self._source.names, offered[indices], payloads)
-            tokens = next(iter(stream.columns.values())).span(slice(first, self._position))
+            records = slice(first, self._position)
+            yield StoredRows(first, self._source.names, offered[indices], payloads, partial(self._spelled, records))
+            tokens = next(iter(stream.columns.values())).span(records)
             note_mapped_bytes(4 * (tokens.stop - tokens.start))
+
+    def _spelled(self, records: slice) -> Spelled | None:
+        return byte_table(self._store).take(self._stream.columns["tokens"].read(records)[0])
 
     def end(self) -> Iterator[StoredRows]:
         """Yield nothing more.
@@ -349,6 +362,17 @@ class Join:
         if at != len(stream) and self._every:
             raise StoreError(self._source.missing(stream.name, at, int(stream.origins.file[at]), int(stream.origins.row[at])))
         yield from ()
+
+
+def byte_table(store: Store) -> ByteTable:
+    """Return the bytes of each id, which all checks of a store ask; they are proven if its tokens are many."""
+
+    def table() -> ByteTable:
+        made = ByteTable(store.vocabulary)
+        made.is_ready(sum(len(stream.columns[name].values) for stream in store.streams().values() for name in stream.has("ids")))
+        return made
+
+    return store.once("bytes of ids", table)
 
 
 def stored_rows(store: Store, stream: Table) -> Iterator[StoredRows]:

@@ -346,7 +346,8 @@ class Ledger:
         for name, number in zip(COUNTED, counted, strict=False):
             self.numbers[name] += int(number)
         if self.seen is not None or self.takes is not None:
-            read = [i for i in np.flatnonzero(fates == GOOD).tolist() if not reasons.get(i, "").startswith("schema/")]
+            unread = {i for i, reason in reasons.items() if reason.startswith("schema/")}
+            read = [i for i in np.flatnonzero(fates == GOOD).tolist() if i not in unread]
             numbers = numbers_of(place).tolist()
             if self.seen is not None:
                 self.seen(numbers, block.payloads, read)

@@ -18,6 +18,7 @@ from prep_assets.caches import bounded_cache
 from prep_assets.errors import CheckFailed
 from prep_assets.proofs.derive import Derived, Expected, MaskOptions, derive
 from prep_assets.proofs.mask import IdentityProof, MaskProof
+from prep_assets.proofs.words import Spelled
 from prep_assets.samples import ASSISTANT, COMPLETION, PlainChat, Sample, changed
 from prep_assets.text.chats import ChatColumns, Kind, Outline, any_of, as_json, outline_of, outlined, plain_chat
 from prep_assets.text.environment import chat_template_utils
@@ -230,18 +231,24 @@ class Claims:
     Attributes:
         lengths: int64[n], tokens of each chat.
         ids, mask: of all chats, end to end.
+        spelled: the tokens as bytes, with those of other chats between them.
+        begins: int64[n], which of these tokens is the first of each chat.
     """
 
     lengths: Ints
     ids: npt.NDArray[np.integer]
     mask: npt.NDArray[np.generic]
+    spelled: Spelled
+    begins: Ints
 
     def of(self, chosen: Bools) -> Claims:
-        """Return the tokens of the chosen chats."""
+        """Return the tokens of the chosen chats, at least one."""
         if chosen.all():
             return self
-        tokens = np.repeat(chosen, self.lengths)
-        return Claims(self.lengths[chosen], self.ids[tokens], self.mask[tokens])
+        runs = np.flatnonzero(np.diff(chosen, prepend=False, append=False)).reshape(-1, 2)  # of chosen chats; most are
+        spans = [slice(*span) for span in np.append(0, np.cumsum(self.lengths))[runs].tolist()]
+        ids, mask = (np.concatenate([column[span] for span in spans]) for column in (self.ids, self.mask))
+        return Claims(self.lengths[chosen], ids, mask, self.spelled, self.begins[chosen])
 
 
 class PlainBlocks:
@@ -259,8 +266,6 @@ class PlainBlocks:
 
     def prove(self, sources: Sequence[Sample | PlainChat | None], claims: Claims) -> Bools:
         """Return which conversations are proven; `None` never is."""
-        if self._derivation.alone:
-            return np.zeros(len(sources), bool)
         read = self._derivation.read
         chats = ChatColumns.of([(read(source) or outlined(source)) if isinstance(source, Sample) else source for source in sources])
         forms, numbers = self._assigned(chats)
@@ -318,21 +323,19 @@ class PlainBlocks:
 
     def _masks_agree(self, block: RenderedBlock, claims: Claims) -> Bools:
         """Return the rows whose ids have the bytes of the render, and whose trained runs are the expected stretches."""
-        taken = self._masks.table.take(len(claims.ids), lambda: np.asarray(claims.ids))
-        if taken is None:
-            return np.zeros(len(claims.lengths), bool)
-        data, bounds = taken
-        first = np.concatenate([[0], np.cumsum(claims.lengths)])
-        good = _bytes_agree(block, data, bounds[first])
+        places, first = claims.spelled.places, np.concatenate([[0], np.cumsum(claims.lengths)])
+        good = _bytes_agree(block, claims)
         starts, ends, weights = _runs(claims.mask, first)
         rows = np.searchsorted(first, starts, "right") - 1
-        runs = np.stack([rows, bounds[starts] - bounds[first[rows]], bounds[ends] - bounds[first[rows]]], axis=1)
+        base, moved_by = places[claims.begins[rows]], claims.begins[rows] - first[rows]
+        starts, ends = starts + moved_by, ends + moved_by
+        runs = np.stack([rows, places[starts] - base, places[ends] - base], axis=1)
         stretches, wanted_weights = _stretches(block)
         good &= np.bincount(rows, minlength=len(good)) == np.bincount(stretches[:, 0], minlength=len(good))
         kept_runs, kept_stretches = good[rows], good[stretches[:, 0]]
         found_runs, wanted = runs[kept_runs], stretches[kept_stretches]
         same = weights[kept_runs] == wanted_weights[kept_stretches]
-        inner = np.stack([bounds[starts + 1] - bounds[first[rows]], bounds[ends - 1] - bounds[first[rows]]], axis=1)[kept_runs]
+        inner = np.stack([places[starts + 1] - base, places[ends - 1] - base], axis=1)[kept_runs]
         for at in np.flatnonzero(same & (found_runs != wanted).any(axis=1)).tolist():
             same[at] = _but_for_spaces(block, found_runs[at].tolist(), wanted[at].tolist(), *inner[at].tolist())
         good[found_runs[~same, 0]] = False
@@ -347,13 +350,17 @@ def _stretches(block: RenderedBlock) -> tuple[Ints, npt.NDArray[np.float32]]:
     return np.stack([rows, starts - block.starts[rows], ends - block.starts[rows]], axis=1), block.weights[trained]
 
 
-def _bytes_agree(block: RenderedBlock, data: memoryview, base: Ints) -> Bools:
-    """Return the rows whose bytes, which begin at `base`, are the render."""
-    stored, wanted = (np.frombuffer(buffer, np.uint8) for buffer in (data, block.data))  # a view is compared byte by byte
-    if np.array_equal(base, block.starts) and np.array_equal(stored, wanted):
-        return np.ones(len(base) - 1, bool)
-    borders = zip(base.tolist(), base[1:].tolist(), block.starts.tolist(), block.starts[1:].tolist(), strict=False)
-    return np.array([np.array_equal(stored[low:high], wanted[start:end]) for low, high, start, end in borders])
+def _bytes_agree(block: RenderedBlock, claims: Claims) -> Bools:
+    """Return the rows whose bytes are the render."""
+    data, places = claims.spelled
+    lows, highs = places[claims.begins], places[claims.begins + claims.lengths]
+    if np.array_equal(np.cumsum(highs - lows), block.starts[1:]):
+        gaps = np.flatnonzero(lows[1:] != highs[:-1])
+        stretches = zip(lows[np.append(0, gaps + 1)].tolist(), highs[np.append(gaps, -1)].tolist(), strict=True)
+        if b"".join([data[low:high] for low, high in stretches]) == block.data:
+            return np.ones(len(lows), bool)
+    borders = zip(lows.tolist(), highs.tolist(), block.starts.tolist(), block.starts[1:].tolist(), strict=False)
+    return np.array([data[low:high] == block.data[start:end] for low, high, start, end in borders])
 
 
 def _but_for_spaces(block: RenderedBlock, run: Sequence[int], stretch: Sequence[int], first_ends: int, last_begins: int) -> bool:

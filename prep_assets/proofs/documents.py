@@ -222,8 +222,8 @@ def _suspects(texts: Sequence[Text], ids: Flat | None, vocabulary: Vocabulary, t
     """Return the documents whose bytes are not those of their ids. `ids`: those of all documents; `None` where they are too many for one comparison."""
     if ids is None:
         return [text for text in texts if not _stands_for(text, vocabulary, table)]
-    view, places = table.bytes_of(ids.ids)
-    data, bounds, suspects = bytes(view), places[ids.offsets].tolist(), []  # a view would compare byte by byte
+    data, places = table.bytes_of(ids.ids)
+    bounds, suspects = places[ids.offsets].tolist(), []
     for text, (start, end) in zip(texts, pairwise(bounds), strict=True):
         # a SentencePiece tokenizer puts one space in front of the first word
         skipped = vocabulary.prefix_space != "never" and data[start : min(start + 1, end)] == b" " and not text.text.startswith(" ")
@@ -237,8 +237,7 @@ def _stands_for(text: Text, vocabulary: Vocabulary, table: ByteTable) -> bool:
     """Whether the ids of a long document have its bytes, compared in parts."""
     expected, at = _tokenized(text, vocabulary).encode(), 0
     for first in range(0, len(text.ids), DECODED):
-        view, places = table.bytes_of(text.ids[first : first + DECODED])
-        data = bytes(view[: places[-1]])
+        data = table.bytes_of(text.ids[first : first + DECODED]).data
         if first == 0 and vocabulary.prefix_space != "never" and data.startswith(b" ") and not text.text.startswith(" "):
             data = data[1:]
         if not expected.startswith(data, at):

@@ -19,7 +19,6 @@ from prep_assets.proofs.derive import Derived, Expected, Prompt
 from prep_assets.proofs.rebuilt import Range, around, parting
 from prep_assets.proofs.reference_ids import ReferenceIds, reference_ids, whole_ids
 from prep_assets.proofs.verdict import Numbers, Verdict, Worst, holds, some_fail
-from prep_assets.proofs.words import ByteTable
 from prep_assets.samples import SYSTEM, UNATTENDED, USER, Sample, changed
 from prep_assets.stores.arrays import in_batches
 from prep_assets.text.vocabulary import Vocabulary
@@ -97,7 +96,7 @@ OPTIONAL = ("rows_by_tags_too", "rows_by_prefix", "unattended_tokens", "unserved
 not attended; trained answers behind a prompt that no server sends."""
 
 
-class MaskProof(Struct, dict=True):
+class MaskProof(Struct):
     """The check for rows that come in batches.
 
     Attributes:
@@ -112,11 +111,6 @@ class MaskProof(Struct, dict=True):
     stops: set[str] = field(default_factory=set)
     worst: Worst | None = None
     most: int = 512
-
-    @cached_property
-    def table(self) -> ByteTable:
-        """The bytes of each id."""
-        return ByteTable(self.vocabulary)
 
     def proven(self, numbers: Numbers, stops: Iterable[str] = ()) -> None:
         """Count rows that were proven elsewhere."""

@@ -299,7 +299,7 @@ def _table(rows: Iterator[Sequence[int]], width: int) -> tuple[Ints, ...]:
     """Return tuples of integers as columns."""
     spool = Spool(np.int64)
     while batch := list(islice(rows, _AT_ONCE)):
-        spool.append(batch)
+        spool.append(np.fromiter(chain.from_iterable(batch), np.int64, width * len(batch)))
     table = spool.array().reshape(-1, width)
     return tuple(fill_column(len(table), lambda part, at=at: table[part, at]) for at in range(width))  # type: ignore[misc]
 

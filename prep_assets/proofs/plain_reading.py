@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -40,6 +41,33 @@ def turns_of_rows(values: Sequence[Any], role_key: str, content_key: str) -> Seq
         return [plain_turns(value, role_key, content_key) for value in values]
     ends = accumulate(map(len, values), initial=0)
     return [(tuple(roles[start:end]), tuple(texts[start:end])) for start, end in pairwise(ends)]
+
+
+class ReadRows(list[Row]):
+    """Rows that several checks read. What the plain messages of a column say is found once."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        super().__init__(rows)
+        self._found: dict[tuple[str, str, str], list[Turns | None]] = {}
+
+    @cached_property
+    def by_columns(self) -> dict[tuple[str, ...], list[int]]:
+        """Columns → the numbers of the rows that have them."""
+        columns = [*map(tuple, self)]
+        numbers: dict[tuple[str, ...], list[int]] = {names: [] for names in dict.fromkeys(columns)}
+        for number, names in enumerate(columns):
+            numbers[names].append(number)
+        return numbers
+
+    def turns(self, column: str, role_key: str, content_key: str) -> Sequence[Turns | None]:
+        """`plain_turns` of a column of each row, with those fields of messages."""
+        key = (column, role_key, content_key)
+        if key not in self._found:
+            found = self._found[key] = list[Turns | None]([None]) * len(self)
+            for numbers in (own for names, own in self.by_columns.items() if column in names):
+                for number, turns in zip(numbers, turns_of_rows([self[at][column] for at in numbers], role_key, content_key), strict=True):
+                    found[number] = turns
+        return self._found[key]
 
 
 # Chats with calls, as OpenAI writes them. What is unusual is left to the schema.

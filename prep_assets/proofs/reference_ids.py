@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from itertools import compress, pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +16,7 @@ import xxhash
 from prep_assets.array_types import Ints
 from prep_assets.caches import CACHES, bounded_cache
 from prep_assets.proofs import words
-from prep_assets.proofs.words import UNSPACED, Words, concatenated, cuts_before_spaces, cuts_unspaced, take_texts, whole_tokens
+from prep_assets.proofs.words import NARROW, UNSPACED, Words, concatenated, cuts_before_spaces, cuts_unspaced, take_texts, whole_tokens
 from prep_assets.stores.arrays import stretches
 from prep_assets.stores.files import key_of
 from prep_assets.text.engines import Engines, choose_engine
@@ -44,12 +45,13 @@ def assemble(known: Flat, counts: npt.NDArray[np.int32], which: npt.NDArray[np.i
         borders: int64[n + 1], first part of each text, and the number of parts.
     """
     filled = sum(int(counts[which[part]].sum()) for part in stretches(len(which)))
-    ids, offsets, filled = np.empty(filled, np.uint32), np.zeros(len(borders), np.int64), 0
+    index: Any = np.int32 if filled + len(known.ids) < NARROW else np.int64
+    begins, ids, offsets, filled = known.offsets.astype(index), np.empty(filled, np.uint32), np.zeros(len(borders), np.int64), 0
     for part in stretches(len(which)):
-        lengths, starts = counts[which[part]], known.offsets[which[part]]
-        ends = np.cumsum(lengths)
+        lengths, starts = counts[which[part]], begins[which[part]]
+        ends = np.cumsum(lengths, dtype=index)
         total = int(ends[-1])
-        ids[filled : filled + total] = known.ids[np.repeat(starts - (ends - lengths), lengths) + np.arange(total)]
+        ids[filled : filled + total] = known.ids[np.repeat(starts - (ends - lengths), lengths) + np.arange(total, dtype=index)]
         low, high = np.searchsorted(borders, [part.start, part.stop], "right")
         offsets[low:high] = filled + ends[borders[low:high] - part.start - 1]
         filled += total
@@ -322,8 +324,9 @@ def _cuts(data: bytes, borders: Ints, token: Ints, whole: Sequence[bytes] | None
     begins[np.repeat(borders[control] + sizes - np.cumsum(sizes), sizes) + np.arange(sizes.sum())] = False
     begins[borders] = True
     bounds = np.flatnonzero(begins)
-    if not unspaced or not (long := np.flatnonzero(np.diff(bounds) > LONG_PART)).size:
+    if not unspaced or not (np.diff(borders) > LONG_PART).any():
         return bounds
+    long = np.flatnonzero(np.diff(bounds) > LONG_PART)
     for at, end in zip(bounds[long].tolist(), bounds[long + 1].tolist(), strict=True):
         while found := UNSPACED.search(data, at + LONG_PART, end):
             at = found.end()

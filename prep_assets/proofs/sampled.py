@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 from prep_assets.array_types import Ints
@@ -58,8 +58,6 @@ def form_of(value: Any, deepest: int = _DEEPEST) -> Hashable:
     if isinstance(value, dict):
         if not deepest:
             return "object"
-        if len(value) == 2 and type(text := value.get("content")) is str and type(value.get("role")) is str:  # as most messages are
-            return (value["role"], _begins(text))
         form: list[Hashable] = []
         for key, inner in value.items():
             if isinstance(inner, str):
@@ -68,12 +66,25 @@ def form_of(value: Any, deepest: int = _DEEPEST) -> Hashable:
                 form += (key, form_of(inner, deepest - 1))
         return tuple(form)
     if isinstance(value, list):
-        forms = [form_of(each, deepest - 1) for each in value] if deepest else []
+        forms = _forms(value, deepest - 1) if deepest else []
         return (frozenset(forms), *forms[-1:], len(value) > 1)
     if isinstance(value, bool):
         return value
     return (type(value), value > 0) if isinstance(value, int | float) else str(type(value))
 
 
+def _forms(values: Sequence[Any], deepest: int) -> list[Hashable]:
+    """Return the form of each element of an array; most are messages, a role and a text each."""
+    messages: list[Hashable] = [
+        (each["role"], _MARKS.get(each["content"][:1], "text"))
+        for each in values
+        if type(each) is dict and len(each) == 2 and type(each.get("role")) is str is type(each.get("content"))
+    ]
+    return messages if deepest and len(messages) == len(values) else [form_of(each, deepest) for each in values]
+
+
+_MARKS = {mark: mark for mark in ("", "<", "{", "[")}
+
+
 def _begins(text: str) -> str:
-    return text[:1] if text[:1] in "<{[" else "text"
+    return _MARKS.get(text[:1], "text")

@@ -13,7 +13,7 @@ import math
 import re
 import sys
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from importlib import import_module
@@ -129,13 +129,23 @@ def _row(value: Any) -> dict[str, Any] | None:
     return value if isinstance(value, dict) and depth_of(value) <= DEPTH else None
 
 
-def _strict(data: bytes, decoder: json.JSONDecoder) -> Any:
+_WHITE = " \t\n\r"
+"""White space of JSON."""
+
+
+def _strict(data: bytes, scan: Callable[[str, int], tuple[Any, int]]) -> Any:
     """Parse JSON.
 
     Raises:
-        ValueError, RecursionError: it is no JSON, holds a number that is no finite float, half a surrogate pair, or what the decoder does not take.
+        ValueError, RecursionError: it is no JSON, holds a number that is no finite float, half a surrogate pair, or what the scanner does not take.
     """
-    value = decoder.decode(data.decode())
+    text = data.decode().strip(_WHITE)
+    try:
+        value, end = scan(text, 0)
+    except StopIteration as nothing:
+        raise ValueError("no JSON") from nothing
+    if end < len(text):
+        raise ValueError(f"more than one value: {text[end : end + 40]!r}")
     if _SURROGATE.search(data):
         json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair is no text
     return value
@@ -184,8 +194,11 @@ def _finite(text: str) -> float:
     return value
 
 
-_LINES, _LISTS = (json.JSONDecoder(parse_constant=no_number, parse_float=_finite, object_pairs_hook=hook) for hook in (unique, _pairs))
-"""Decoders of a line, which is no row if any key stands in it twice, and of a list, of which only some elements may have such a key."""
+_LINES, _LISTS = (
+    json.JSONDecoder(parse_constant=no_number, parse_float=_finite, object_pairs_hook=hook).scan_once  # type: ignore[attr-defined]
+    for hook in (unique, _pairs)
+)
+"""Scanners of a line, which is no row if any key stands in it twice, and of a list, of which only some elements may have such a key."""
 
 
 # Second reading of source files: by the standard library and pyarrow, with none of the code in `data`.

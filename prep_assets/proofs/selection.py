@@ -6,7 +6,7 @@ import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from hashlib import sha256
 from typing import Any
 
@@ -224,11 +224,11 @@ def select(files: Iterable[tuple[int, bool, Rows]], rules: Rules, first: First |
     for number, test, rows in files:
         most = None if test else rules.limit
         for row, payload in rows if most is None or taken < most else ():
-            if payload is not None and not belongs(payload, rules.key, rules.value):
+            if rules.key is not None and payload is not None and not belongs(payload, rules.key, rules.value):
                 continue
             written = sorted_json(payload)
-            fate = _fate(payload, written, rules, partial(seen, number, row))
-            if fate == GOOD and (number, row) in rules.dropped:
+            fate = _fate(payload, written, rules, seen, number, row)
+            if rules.dropped and fate == GOOD and (number, row) in rules.dropped:
                 fate = DROPPED
             size += len(written)
             del written  # it may be large
@@ -249,14 +249,14 @@ def _new_digests() -> First:
     return lambda file, row, digest: seen.add(digest)
 
 
-def _fate(payload: Mapping[str, Any] | None, written: bytes, rules: Rules, is_first: Callable[[bytes], bool]) -> str:
+def _fate(payload: Mapping[str, Any] | None, written: bytes, rules: Rules, is_first: First, file: int, row: int) -> str:
     if payload is None:
         return UNREADABLE
     if rules.forgotten and sha256(canonical_json(payload)).hexdigest() in rules.forgotten:
         return FILTERED
     if rules.where and not matches(payload, rules.where):
         return FILTERED
-    if rules.deduplicate and not is_first(digest(written)):
+    if rules.deduplicate and not is_first(file, row, digest(written)):
         return DUPLICATE
     return CONTAMINATED if rules.passages is not None and rules.passages.holds(payload) else GOOD
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct, field
 
 from prep_assets.proofs.formats import definition_of, neutral_names, resolved, roles_of, rule_named, without
+from prep_assets.proofs.plain_reading import ReadRows, Turns
 from prep_assets.proofs.second_reading import call_object
 from prep_assets.proofs.source_fields import (
     CALLERS,
@@ -129,12 +130,32 @@ class Reading(Struct, dict=True):
         self._plans: dict[tuple[str, ...], list[tuple[str, str]] | None] = {}
         self._mark = re.compile("|".join(re.escape(tag) for pair in self.tags for tag in pair) or "(?!)")
 
+    def plain_rows(self, rows: ReadRows) -> list[Sequence[tuple[str, str]] | None]:
+        """Return `plain` of each row; where messages are all that rows say, what other checks read in these too."""
+        found: list[Sequence[tuple[str, str]] | None] = [None] * len(rows)
+        for names, numbers in rows.by_columns.items():
+            plan = self._plan_of(names)
+            if plan is None:
+                continue
+            turns, known = list[Turns | None](), dict[tuple[str, ...], list[str] | None]()
+            if [role for _, role in plan] == ["chat"]:
+                column = plan[0][0]
+                turns = [*rows.turns(column, *_keys_of(rows[numbers[0]][column]))]
+                known = {tags: self._roles_of(tags) for tags in {tags for tags, _ in filter(None, turns)}}
+            for number in numbers:
+                said = turns[number] if turns else None
+                roles = None if said is None else known[said[0]]
+                found[number] = self.plain(rows[number]) if said is None or roles is None else [*zip(said[1], roles, strict=True)]
+        return found
+
+    def _roles_of(self, tags: Sequence[str]) -> list[str] | None:
+        """The roles of messages by their tags; `None` where one makes calls."""
+        roles = [*map(self._plain_roles.get, tags)]
+        return None if None in roles else [role for role in roles if role]
+
     def plain(self, row: Row) -> list[tuple[str, str]] | None:
         """Return texts and roles of a row of strings and messages of two strings each, in order; `None` for any other row. Most rows are plain."""
-        names = tuple(row)
-        if names not in self._plans:
-            self._plans[names] = self._plan(names)
-        if (plan := self._plans[names]) is None:
+        if (plan := self._plan_of(tuple(row))) is None:
             return None
         said = list[tuple[str, str]]()
         for name, role in plan:
@@ -162,7 +183,7 @@ class Reading(Struct, dict=True):
         """Texts and roles of messages of two strings each; `None` where there are none, one of them is more, or makes a call."""
         said, roles = list[tuple[str, str]](), self._plain_roles
         try:
-            role_key, text_key = ("role", "content") if messages and "role" in messages[0] else ("from", "value")
+            role_key, text_key = _keys_of(messages)
             for message in messages:
                 text = message[text_key]
                 if len(message) != 2 or type(text) is not str:
@@ -188,6 +209,11 @@ class Reading(Struct, dict=True):
         if form == "messages":
             return {side: [{"role": role, "content": text} for text, role in said] for side, said in sides.items()}
         return {side: said[0][0] for side, said in sides.items()} if {*map(len, sides.values())} == {1} else None
+
+    def _plan_of(self, names: tuple[str, ...]) -> list[tuple[str, str]] | None:
+        if names not in self._plans:
+            self._plans[names] = self._plan(names)
+        return self._plans[names]
 
     def _plan(self, names: Sequence[str]) -> list[tuple[str, str]] | None:
         """Return the columns with texts and their roles, in order, a column without a role where it must be empty; `None` for a user's schema."""
@@ -235,7 +261,8 @@ class Reading(Struct, dict=True):
         regions = [region for turns in parts_of(example) for turn in turns for region in turn.regions]
         left = "\0".join(region.text for region in regions if region.kind == TEXT and not region.drop)
         try:
-            read = self.texts(row)
+            plain = self.plain(row)
+            said = [each.text for each in self.texts(row)] if plain is None else [text for text, _ in plain]
         except Unlike:  # which is said of the row where it is compared
             return ""
         if self.calls and ("</tool_call>" in left or "</tool_response>" in left):  # which a render takes out of answers
@@ -243,7 +270,7 @@ class Reading(Struct, dict=True):
         # what stands for files is no text where a row has some, though a schema may leave it in its texts
         marks = (self.options.get("image_token", "<image>"), "<audio>", "<video>") if self.files_in(row) else ()
         others = (*written, *marks, *(tag for pair in self.tags for tag in pair))
-        texts = [(each.text.strip(), 1) for each in read] + [(mark, -1) for mark in others]
+        texts = [(text.strip(), 1) for text in said] + [(mark, -1) for mark in others]
         for text, count in sorted(texts, key=lambda each: -len(each[0])):
             left = left.replace(text, "\0", count) if text else left
         left = left.replace("\0", " ").strip()
@@ -258,6 +285,12 @@ class Reading(Struct, dict=True):
         named = {name for column in self.columns if column.role == "system" for name in column.names}
         tagged = (self.roles.get(str(as_text(value[key]))) == "system" for key in self.role_keys if key in value)
         return not named.isdisjoint(value) or any(tagged) or any(map(self._instructs, value.values()))
+
+
+def _keys_of(messages: Any) -> tuple[str, str]:
+    """The fields of messages with a role and a text."""
+    first = messages[0] if isinstance(messages, list) and messages else None
+    return ("role", "content") if isinstance(first, Mapping) and "role" in first else ("from", "value")
 
 
 FILES = ("images", "image", "videos", "video", "audios", "audio")

@@ -31,7 +31,7 @@ def gather(arrays: Sequence[Any], number: Ints, starts: Ints, ends: Ints) -> Arr
     begins = np.ones(len(number), bool)
     begins[1:] = (number[1:] != number[:-1]) | (starts[1:] != ends[:-1])
     spans = zip(number[begins].tolist(), starts[begins].tolist(), ends[np.roll(begins, -1)].tolist(), strict=True)
-    return np.concatenate([arrays[0][:0], *(np.asarray(arrays[each][start:end]) for each, start, end in spans)])
+    return np.concatenate([arrays[0][:0], *[arrays[each][start:end] for each, start, end in spans]])
 
 
 def first_difference(stored: Array, expected: Array) -> int | None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from itertools import repeat
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -71,6 +71,26 @@ KEPT = Kept("bytes", 256)
 """An empty file for each proven tokenizer."""
 
 
+class Spelled(NamedTuple):
+    """Tokens as bytes.
+
+    Attributes:
+        data: of all tokens, end to end.
+        places: int[n + 1], where each of n tokens begins in it, and where the last one ends.
+    """
+
+    data: bytes
+    places: npt.NDArray[Any]
+
+
+def joined(parts: Sequence[Spelled]) -> Spelled:
+    """Return tokens of several stretches, end to end."""
+    begins = np.cumsum([0, *(len(part.data) for part in parts)])
+    begins = begins.astype(np.int32) if begins[-1] < NARROW else begins
+    places = [part.places[:-1] + begin for part, begin in zip(parts, begins, strict=False)]
+    return Spelled(b"".join(part.data for part in parts), np.concatenate([*places, begins[-1:]]))
+
+
 class ByteTable:
     """The bytes of each id, proven lazily: once the tokenizer's own decoder would take longer for the ids seen so far."""
 
@@ -89,15 +109,11 @@ class ByteTable:
             self._lengths = np.fromiter(map(len, self._vocabulary.token_bytes), np.int32)
         return self._table is not None and self._table is not False
 
-    def take(self, count: int, ids: Callable[[], npt.NDArray[np.integer[Any]]]) -> tuple[memoryview, npt.NDArray[Any]] | None:
-        """Return the bytes of ids, end to end, and count + 1 integer offsets; `None` where the table is not ready.
+    def take(self, ids: npt.NDArray[np.integer[Any]]) -> Spelled | None:
+        """Return ids as bytes; `None` where the table is not ready for those that `is_ready` was told of."""
+        return self.bytes_of(ids) if self.is_ready(0) else None
 
-        Args:
-            ids: returns the `count` ids, when they are needed.
-        """
-        return self.bytes_of(ids()) if self.is_ready(count) else None
-
-    def bytes_of(self, ids: npt.NDArray[np.integer[Any]]) -> tuple[memoryview, npt.NDArray[Any]]:
+    def bytes_of(self, ids: npt.NDArray[np.integer[Any]]) -> Spelled:
         """Return the same of a table that is ready."""
         import pyarrow as pa
 
@@ -106,7 +122,7 @@ class ByteTable:
         narrow = narrow or sum(int(self._lengths[ids[part]].sum(dtype=np.int64)) for part in stretches(len(ids))) < NARROW
         taken = (self._table if narrow else self._table.cast(pa.large_binary())).take(in_arrow(ids))
         places = np.frombuffer(taken.buffers()[1], np.int32 if narrow else np.int64, len(ids) + 1)
-        return memoryview(taken.buffers()[2] or b"").cast("B"), places
+        return Spelled(bytes(memoryview(taken.buffers()[2] or b"").cast("B")[: int(places[-1])]), places)
 
 
 def _cases(table: tuple[bytes, ...]) -> Iterator[tuple[int, list[int], str]]:

@@ -199,10 +199,11 @@ class ChatColumns:
             -1 if chat is None else numbers.setdefault(chat.roles if isinstance(chat, PlainChat) else chat.form, len(numbers))
             for chat in chats
         ]
-        texts = list(chain.from_iterable(chat.texts for chat in chats if chat is not None))
+        own = [() if chat is None else chat.texts for chat in chats]
+        texts = list(chain.from_iterable(own))
         data = list(map(str.encode, texts, repeat("utf-8"), repeat("surrogatepass")))
-        count = np.array([0 if chat is None else len(chat.texts) for chat in chats], np.int64)
-        bounds = np.cumsum([0, *map(len, data)])
+        count = np.fromiter(map(len, own), np.int64, len(own))
+        bounds = np.append(0, np.cumsum(np.fromiter(map(len, data), np.int64, len(data))))
         return cls(list(numbers), np.array(kinds, np.int64), b"".join(data), bounds, np.cumsum(count) - count, count, texts)
 
     def __len__(self) -> int:

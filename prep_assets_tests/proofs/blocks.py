@@ -5,16 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from prep_assets.proofs.chat_blocks import Claims, PlainBlocks, PlainDerivation
 from prep_assets.proofs.derive import MaskOptions, derive
 from prep_assets.proofs.mask import Conversation, IdentityProof, Left, MaskProof, prove_identity, prove_masks
+from prep_assets.proofs.words import ByteTable
 from prep_assets.samples import Sample
 from prep_assets_tests.corpus.chats import rich_chats
 from prep_assets_tests.effort import examples
 from prep_assets_tests.masks.bound import Bound, run
+
+
+def claims_of(bound: Bound, ids: Sequence[npt.NDArray[np.integer]], masks: Sequence[npt.NDArray[np.generic]]) -> Claims:
+    """What is stored of chats."""
+    sizes, every = np.array([*map(len, ids)], np.int64), np.concatenate(ids)
+    table = ByteTable(bound.vocabulary)
+    assert table.is_ready(bound.vocabulary.size + 1)
+    return Claims(sizes, every, np.concatenate(masks), table.bytes_of(every), np.cumsum(sizes) - sizes)
 
 
 class Built:
@@ -26,7 +36,6 @@ class Built:
         self.samples = [samples[number] for number in found.kept]
         self.stored = [(np.array(found.ids(at)), np.array(found.loss(at))) for at in range(len(self.samples))]
         self.masks, self.identities = MaskProof(bound.vocabulary), IdentityProof(bound.vocabulary)
-        self.masks.table._asked = bound.vocabulary.size  # else so few rows are decoded one by one
 
     @property
     def blocks(self) -> PlainBlocks:
@@ -35,10 +44,8 @@ class Built:
 
     def proven(self, samples: Sequence[Sample] | None = None) -> list[bool]:
         """Which are proven of what is stored, by the block; `samples`: what their sources are said to be."""
-        ids, mask = (np.concatenate(each) for each in zip(*self.stored, strict=True))
-        found: list[bool] = self.blocks.prove(
-            samples or self.samples, Claims(np.array([len(own) for own, _ in self.stored]), ids, mask)
-        ).tolist()
+        ids, masks = zip(*self.stored, strict=True)
+        found: list[bool] = self.blocks.prove(samples or self.samples, claims_of(self.bound, ids, masks)).tolist()
         return found
 
     def alone(self, at: int) -> bool:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from prep_assets.extensions.selftest.mutations import MUTATIONS
 from prep_assets.proofs import chat_blocks as module
-from prep_assets.proofs.chat_blocks import Claims, PlainBlocks, PlainDerivation, answer_chat, strings_looked_for
+from prep_assets.proofs.chat_blocks import PlainBlocks, PlainDerivation, answer_chat, strings_looked_for
 from prep_assets.proofs.derive import MaskOptions, derive
 from prep_assets.proofs.mask import Conversation, IdentityProof, Left, MaskProof, prove_identity, prove_masks
 from prep_assets.proofs.mutations import Mutation
@@ -22,6 +22,7 @@ from prep_assets.samples import ASSISTANT, SYSTEM, TEXT, THINKING, USER, PlainCh
 from prep_assets.text.chats import ChatColumns, plain_chat
 from prep_assets_tests.corpus.chats import PLAIN_TEXTS as TEXTS
 from prep_assets_tests.masks.bound import SHIPPED, Bound, bind, bind_source, run
+from prep_assets_tests.proofs.blocks import claims_of
 
 TALKS = [
     PlainChat((USER, ASSISTANT), ("What is it?", "It is é and 中 at 50% %b.")),
@@ -52,11 +53,9 @@ def proven(
     bound: Bound, options: MaskOptions, chats: Sequence[PlainChat | None], rows: Sequence[Conversation]
 ) -> tuple[list[bool], MaskProof, int]:
     masks, identities = MaskProof(bound.vocabulary), IdentityProof(bound.vocabulary)
-    masks.table._asked = bound.vocabulary.size  # else so few rows are decoded one by one
     derivation = PlainDerivation(options, bound.template, typed_controls=False)
-    lengths = np.array([len(row.ids) for row in rows], np.int64)
-    ids, mask = (np.concatenate([getattr(row, name) for row in rows]) for name in ("ids", "mask"))
-    found = PlainBlocks(derivation, masks, identities, ["</think>"]).prove(chats, Claims(lengths, ids, mask))
+    claims = claims_of(bound, [row.ids for row in rows], [row.mask for row in rows])
+    found = PlainBlocks(derivation, masks, identities, ["</think>"]).prove(chats, claims)
     return found.tolist(), masks, identities.numbers["rows_tokenized_again"]
 
 
@@ -137,7 +136,6 @@ def bound() -> Bound:
 @pytest.fixture
 def blocks(bound: Bound) -> PlainBlocks:
     masks = MaskProof(bound.vocabulary)
-    masks.table._asked = bound.vocabulary.size
     derivation = PlainDerivation(MaskOptions(), bound.template, typed_controls=False)
     return PlainBlocks(derivation, masks, IdentityProof(bound.vocabulary), ["</think>"])
 

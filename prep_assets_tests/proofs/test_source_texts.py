@@ -7,7 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from prep_assets.proofs import plain_reading
+from prep_assets.proofs.plain_reading import ReadRows, plain_turns
 from prep_assets.proofs.rebuilt import sorts_arguments
 from prep_assets.proofs.source_fields import Unlike, in_call_order, is_call, offered_fault, step_rewards
 from prep_assets.proofs.source_rows import Reading
@@ -369,6 +373,29 @@ def test_plain_rows_say_what_they_say_read_one_by_one(name: str, gives: str, row
     for (_, role), each in zip(plain, said, strict=True):
         assert (each.side == role) == (role in ("chosen", "rejected"))
         assert (each.weight == 0) == (role == EARLIER)
+
+
+HUMAN = [{"from": "human", "value": "2+2?"}, {"from": "gpt", "value": "4"}]
+VALUES: list[Any] = [CHATS, CHATS[:1], HUMAN, [], None, 7, "a", [None], [{"role": "user", "content": 1}], [*CHATS, {"role": "user"}]]
+VALUES += [[{"role": role, "content": "a"}] for role in ("function_call", "who", "tool")]
+VALUES += [[{"role": "user", "content": " "}], [{**CHATS[0], "name": "b"}], [CHATS[0], HUMAN[1]]]
+
+
+@pytest.mark.parametrize("name", ["messages", "sharegpt"])
+@given(st.lists(st.tuples(st.sampled_from(VALUES), st.sampled_from([{}, {"id": "7"}, {"other": "b"}])), max_size=5))
+def test_plain_rows_of_a_block_are_those_read_alone(name: str, given: list[tuple[Any, dict[str, str]]]) -> None:
+    reading = Reading(name, {}, "Sample", TAGS)
+    column = "messages" if name == "messages" else "conversations"
+    rows = ReadRows([{column: value, **others} for value, others in given])
+    assert reading.plain_rows(rows) == [reading.plain(row) for row in rows]
+    assert rows.turns("id", "a", "b") == [plain_turns(row.get("id")) for row in rows]
+
+
+def test_messages_of_a_block_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, reading = ReadRows([{"messages": CHATS}] * 3), Reading("messages", {}, "Sample", TAGS)
+    turns = rows.turns("messages", "role", "content")
+    monkeypatch.setattr(plain_reading, "turns_of_rows", lambda *_: pytest.fail("read again"))
+    assert reading.plain_rows(rows) == [reading.plain(row) for row in rows] and rows.turns("messages", "role", "content") is turns
 
 
 def test_options_for_a_template_make_no_plain_row() -> None:
