@@ -141,6 +141,8 @@ _ABOUT: Mapping[str, Sequence[str]] = {
     "conflicting_reasoning": (*REASONINGS, "reasoning_details", _PARTS),
     "conflicting_content": (_PARTS,),
     "two_systems": ("system",),
+    "conflicting_tools": ("tools", "functions", "available_tools"),
+    "weighted_space": (),  # of which its rule only says that there is none
     **dict.fromkeys(("unknown_tool_call", "unanswered_tool_call", "unknown_tool"), (_TOOLS,)),
     **dict.fromkeys((f"{kind}_count" for kind in _FILES), (_COUNTED,)),
 }

@@ -403,6 +403,36 @@ def several_contents(row: Row, format: Format) -> bool:
     return False
 
 
+def several_tools(row: Row, format: Format) -> bool:
+    """Tools stand under two names, or in two messages, and differ."""
+    messages = [message for chat in chats(row, format) for message in chat] if format.options.get("message_tools") else []
+    held = [each.get(key) for each in (row, *messages) for key in {str(format.options.get("tools_key")), *_TOOLS}]
+    read = [parsed(tools) if isinstance(tools, str) and tools.strip() else tools for tools in held]
+    found = [
+        [*map(_wrapped, tools if isinstance(tools, list) else [tools])] for tools in read if isinstance(tools, list | Mapping) and tools
+    ]
+    return any(tools != found[0] for tools in found)
+
+
+def _wrapped(tool: Row) -> Row:
+    return {"type": "function", "function": tool} if "name" in tool and "function" not in tool else tool
+
+
+def own_space(row: Row, format: Format) -> bool | None:
+    """White space of its own stands beside reasoning or a call: in no row without a text of white space. Nobody can tell of weights, and of pieces of texts."""
+    files = [str(format.options.get(f"{kind}s_key")) for kind in ("image", "audio", "video")]
+    in_pieces = any(each.get(key) for each in _objects(row) for key in (*STRETCHES, *files, "image", "images"))
+    return None if in_pieces or any(map(str.isspace, _strings(row))) else False
+
+
+def _strings(value: Any) -> Iterator[str]:
+    """Yield the texts anywhere in a value."""
+    if isinstance(value, str):
+        yield value
+    for each in value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ():
+        yield from _strings(each)
+
+
 def several_systems(row: Row, format: Format) -> bool:
     """A chat begins with another system prompt than that of its column."""
     key = format.options.get("system_key", "system")

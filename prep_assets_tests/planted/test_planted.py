@@ -607,6 +607,18 @@ PLANTS: Mapping[str, Change] = {
         "if version is None and int(version[1]) > NEWEST:",
     ),
     "numbers of a data set": ("sft qwen3", "schemas/fields", "return values if places else []", "return values if values else []"),
+    "one list of tools": (
+        "sft qwen3",
+        "schemas/turns",
+        "if any(tools != tool_lists[0] for tools in tool_lists):",
+        "if any(len(tools) > 2 for tools in tool_lists):",
+    ),
+    "text beside a call": (
+        "sft qwen3",
+        "schemas/reader",
+        "if is_beside and (space.loss_weight, space.attend) != (neighbour.loss_weight, neighbour.attend):",
+        "if space.kind == TEXT and neighbour.kind == TOOL_CALL:",
+    ),
     "words that a sub-agent was given": (
         "rl traces",
         "extensions/rl/groups",

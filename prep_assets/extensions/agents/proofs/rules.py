@@ -53,6 +53,17 @@ def low_rewards(row: Row, format: Format) -> bool:
     return least is not None and max(rewards_of(row, format)) < least
 
 
+def twice_said(row: Row, format: Format) -> bool | None:
+    """The best response and the worst, or two with different rewards, say the same. Nobody can tell of messages, and of the labels of equal texts."""
+    responses, rewards = under(row, format, "responses_key"), [*map(float, rewards_of(row, format))]
+    if not all(isinstance(each, str) for each in responses):
+        return None
+    if format.name == "group_pair":
+        return bool(responses[rewards.index(max(rewards))] == responses[rewards.index(min(rewards))])
+    twice = len({*zip(responses, rewards, strict=True)}) > len({*responses})
+    return None if twice and format.name == "group_kto" else twice
+
+
 def several_turns(row: Row, format: Format) -> bool:
     """A response has several turns."""
     return any(isinstance(each, list) and len(each) > 1 for each in under(row, format, "responses_key"))

@@ -9,7 +9,7 @@ from string import ascii_lowercase, ascii_uppercase
 from typing import Any
 
 from prep_assets.proofs.formats import Format, definition_of
-from prep_assets.proofs.row_rules import chats, letters, no_json, under
+from prep_assets.proofs.row_rules import Rule, chats, letters, no_json, under
 from prep_assets.proofs.source_rows import Walk
 from prep_assets.proofs.source_rules import key_of, text
 from prep_assets.proofs.source_texts import ANYWHERE, TEXT, Said
@@ -118,6 +118,32 @@ def dpo_prompts(row: Row, format: Format) -> bool | None:
     """Two texts differ before the last mark of the better one."""
     end, better, worse = _end_of_prompt(row, format), under(row, format, "chosen_key"), under(row, format, "rejected_key")
     return None if end is None or end < 0 else better[:end] != worse[:end]
+
+
+_AROUND = re.compile(r"<\|(?:begin|end)_of_text\|>")
+_ROLES = ("system", "developer", "user", "assistant", "tool", "function", "ipython")
+
+
+def rendered_is(reason: str) -> Rule:
+    """Return a rule: a rendered chat has text outside of its turns, a role that is none, an answer of nothing, or no answer."""
+
+    def rule(row: Row, format: Format) -> bool | None:
+        before, *turns = under(row, format, "text_key").split("<|start_header_id|>")
+        found, roles, outside = set[str](), list[str](), [_AROUND.sub("", before)]
+        for turn in turns:
+            role, opened, text = turn.partition("<|end_header_id|>\n\n")
+            said, *rest = re.split(r"<\|eo[tm]_id\|>", text)
+            if not opened or not rest:
+                return None  # the next turn may be part of it
+            outside += rest
+            roles.append(role.strip())
+            found |= {"empty_answer"} if roles[-1] == "assistant" and not said.strip() else set()
+        outside[-1] = _AROUND.sub("", outside[-1])
+        found |= {"unknown_role"} if {*roles} - {*_ROLES} else set()
+        found |= {"leftover_text"} if any(map(str.strip, outside)) else set()
+        return reason in (found if "assistant" in roles else {*found, "no_assistant_turn"})
+
+    return rule
 
 
 # What becomes of a column.

@@ -9,7 +9,7 @@ from itertools import takewhile, zip_longest
 from typing import Any
 
 from prep_assets.proofs.formats import Format
-from prep_assets.proofs.row_rules import Message, called, letters, open_prompt, result_without_call, roles, shown, under
+from prep_assets.proofs.row_rules import Message, Rule, called, letters, open_prompt, result_without_call, roles, shown, under
 from prep_assets.proofs.source_fields import by_message
 from prep_assets.proofs.source_rows import Walk
 from prep_assets.proofs.source_rules import key_of, marked, text
@@ -27,9 +27,43 @@ def _sides(row: Row, format: Format) -> tuple[Any, Any]:
         worse = worse[0] if isinstance(worse[0], str) and isinstance(worse, list) else worse
         end = max(letters(better, format).rfind(letter) for letter in "su?t") + 1
         worse = [*better[:-1], {"role": "assistant", "content": worse}] if isinstance(worse, str) else [*better[:end], *worse]
+    if _is_marked(row, format):
+        return tuple([dict(zip(("role", "content"), each, strict=True)) for each in _marked(side, format)[1]] for side in (better, worse))  # type: ignore[return-value]
     if isinstance(better, list) and isinstance(worse, list):
         return better, worse
     return tuple([side] if isinstance(side, Mapping) else side for side in (better, worse))  # type: ignore[return-value]
+
+
+def _is_marked(row: Row, format: Format) -> bool:
+    """Whether the sides are texts in which marks begin turns, those of the prompt as well."""
+    sides = (under(row, format, option) for option in ("prompt_key", "chosen_key", "rejected_key"))
+    return format.name in ("preference", "compared") and [*map(type, sides)] == [type(None), str, str]
+
+
+def _marked(text: str, format: Format) -> tuple[str, list[tuple[str, str]]]:
+    """What stands before the first mark of a text, and roles and texts of the turns behind marks."""
+    marks = [format.options.get(f"{role}_mark", f"\n\n{name}:") for role, name in (("user", "Human"), ("assistant", "Assistant"))]
+    before, *rest = re.split(f"({'|'.join(map(re.escape, marks))})", text)
+    roles = ["user" if mark == marks[0] else "assistant" for mark in rest[::2]]
+    return before, [*zip(roles, map(str.strip, rest[1::2]), strict=True)]
+
+
+def marked_is(reason: str) -> Rule:
+    """Return a rule: in a text with marks, words stand before the first one, or nothing behind one of a user, or of an assistant; the last one of a prompt may
+    open an answer."""
+
+    def rule(row: Row, format: Format) -> bool:
+        key = under(row, format, "prompt_key") if format.options.get("marked_prompt") else None
+        texts = [key] if key is not None else [under(row, format, f"{side}_key") for side in ANSWERS[:2]] if _is_marked(row, format) else []
+        found = set[str]()
+        for text in texts:
+            before, turns = _marked(text, format)
+            turns = turns[:-1] if key is not None and turns[-1:] == [("assistant", "")] else turns
+            found |= {"empty_turn" if role == "user" else "empty_answer" for role, said in turns if not said}
+            found |= {"leading_text"} if before.strip() else set()
+        return reason in found
+
+    return rule
 
 
 def _says(message: Message, format: Format) -> tuple[Any, ...]:
@@ -108,7 +142,9 @@ def nothing_before(row: Row, format: Format) -> bool | None:
     if under(row, format, "prompt_key") is not None:
         prompt = under(row, format, "prompt_key")
         return None if not isinstance(prompt, str) else not prompt.strip()
-    return None if not better or not worse or _same(better[:1], worse[:1], format) else True
+    if not better or not worse or _same(better[:1], worse[:1], format):
+        return False if _is_marked(row, format) else None
+    return True
 
 
 def no_side(row: Row, format: Format) -> bool | None:
@@ -117,7 +153,9 @@ def no_side(row: Row, format: Format) -> bool | None:
     if isinstance(better, str):
         return None
     shorter = min(better, worse, key=len)
-    return not shorter or _same(better[: len(shorter)], worse[: len(shorter)], format) or None
+    if not shorter or (len(better) != len(worse) and _same(better[: len(shorter)], worse[: len(shorter)], format)):
+        return True
+    return marked_is("empty_answer")(row, format) if _is_marked(row, format) else None
 
 
 def _dialogues(row: Row, format: Format) -> list[list[str]]:

@@ -65,6 +65,11 @@ def no_chance(row: Row, format: Format) -> bool:
     return any(len(values) > 7 and not any(values) for values in under(row, format, "logprobs_key") or ())
 
 
+def above_one(row: Row, format: Format) -> bool:
+    """A log-probability is of more than one."""
+    return any(value > 0 for values in under(row, format, "logprobs_key") or () for value in values)
+
+
 # What becomes of a column.
 
 
