@@ -109,13 +109,13 @@ def _as_chat(name: str, row: Row, format: Format, judge: Callable[[Row], str | N
         return None
 
 
-def chat_fault(messages: Sequence[Message], tools: object) -> str:
-    """Return why messages that a rule makes of a row are no chat; ``""`` where nothing says so.
+def chat_fault(messages: Sequence[Message], tools: object, **beside: object) -> str:
+    """Return why messages that a rule makes of a row are no chat; ``""`` where nothing says so. `beside`: other columns of a chat.
 
     Raises:
         ValueError: they have a number that is none, of which nobody can tell.
     """
-    chat = {"messages": messages, "tools": tools}
+    chat = {"messages": messages, "tools": tools, **beside}
     json.dumps(chat, allow_nan=False)
     return kept_fault(_chats(), chat)
 

@@ -74,8 +74,8 @@ USES: Mapping[str, str] = {
         text.template text.visible text.vocabulary
     """,
     "agents": """
-        errors proofs.formats proofs.row_rules proofs.source_rows proofs.source_rules proofs.source_texts samples schemas.fields
-        schemas.registry schemas.turns
+        errors proofs.formats proofs.rejected_rows proofs.row_rules proofs.source_rows proofs.source_rules proofs.source_texts
+        samples schemas.fields schemas.registry schemas.turns
     """,
     "atif": """
         checks.registry checks.sources_again errors pipeline.asset proofs.formats proofs.mutations proofs.rejected_rows

@@ -619,6 +619,7 @@ PLANTS: Mapping[str, Change] = {
         "if is_beside and (space.loss_weight, space.attend) != (neighbour.loss_weight, neighbour.attend):",
         "if space.kind == TEXT and neighbour.kind == TOOL_CALL:",
     ),
+    "the prompt of runs": ("rl runs", "extensions/agents/runs", "    if not cut:", "    if not cut or len(rows[0].ids) % 2:"),
     "words that a sub-agent was given": (
         "rl traces",
         "extensions/rl/groups",

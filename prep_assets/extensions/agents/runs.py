@@ -70,7 +70,7 @@ class _Joined(Struct):
         if len(call.asked) < known:
             detail = f"call {number} was given the tokens of {known} messages, and names {len(call.asked)}"
             raise Refused("messages_differ", detail)
-        whole([*call.asked[:known]])
+        whole([again for again, first in zip(call.asked, self.messages, strict=False) if again is not first])
         self.ids += given + call.ids
         self.mask += [0] * len(given) + call.mask
         self.logprobs += [0.0] * len(given) + (call.logprobs or [])

@@ -8,10 +8,12 @@ from fractions import Fraction
 from itertools import groupby
 from typing import Any
 
+from prep_assets.extensions.rl.proofs.groups import RunRow, Spoken, faults_of_calls, is_number, named_by, rows_of_calls, within
 from prep_assets.extensions.rl.proofs.groups import calls_of_steps as calls_of_steps
 from prep_assets.extensions.rl.proofs.groups import calls_of_trace as calls_of_trace
 from prep_assets.proofs.formats import Format, definition_of, rule_named
-from prep_assets.proofs.row_rules import rewards_of, under
+from prep_assets.proofs.rejected_rows import chat_fault
+from prep_assets.proofs.row_rules import UNSURE, by_reasons, once, rewards_of, under
 from prep_assets.proofs.source_rows import Walk
 from prep_assets.proofs.source_rules import text, tools
 from prep_assets.proofs.source_texts import ANSWERS, EXACT, Said
@@ -67,6 +69,121 @@ def twice_said(row: Row, format: Format) -> bool | None:
 def several_turns(row: Row, format: Format) -> bool:
     """A response has several turns."""
     return any(isinstance(each, list) and len(each) > 1 for each in under(row, format, "responses_key"))
+
+
+# Runs of agents.
+
+
+@once
+def unlike_runs(row: Row, format: Format) -> bool | None:
+    """Calls give no reason, and still the messages of a row of them are no chat; `None` where they give one."""
+    if _reasons(row, format):
+        return None
+    holder = next((trace for trace, _ in _trained(row, format.options)), row) if "branches" in format.options else row
+    beside = {key: holder[key] for key in ("functions", "available_tools", "documents", "chat_template_kwargs") if key in holder}
+    chats = [_messages_of(each, _calls(row, format)) for each in rows_of_calls(_calls(row, format))]
+    if any(all(message.get("role") != "assistant" for message in chat) for chat in chats):
+        return None
+    return any(chat_fault(chat, holder.get("tools"), **beside) for chat in chats)
+
+
+@once
+def _calls(row: Row, format: Format) -> list[Spoken]:
+    read: Callable[..., list[Spoken]] = rule_named(definition_of(format.name)["x-runs"])
+    return read(row, format.options)
+
+
+def _messages_of(row: RunRow, calls: Sequence[Spoken]) -> list[Row]:
+    said = list[Row]()
+    for number in row.calls:
+        said += [*calls[number].asked[len(said) :], *calls[number].said]
+    return said
+
+
+@once
+def _reasons(row: Row, format: Format) -> set[str]:
+    options, is_trace = format.options, "branches" in format.options
+    found = {*(_of_nodes(row, options) if is_trace else _of_steps(row, options))}
+    if {"bad_parent", "bad_mask", "length_mismatch"} & found:
+        return found
+    calls = _calls(row, format)
+    if any(True not in [*map(bool, call.trained)] for call in calls) or any(map(_is_strange, calls)):  # whose messages nobody sees
+        found.add(UNSURE)
+    if not is_trace and any(not call.given or not call.wrote or not call.said for call in calls):
+        return {*found, "empty_answer"}
+    found |= {*faults_of_calls(calls, scored=is_trace or bool(options["logprobs_key"]))}
+    if not {"length_mismatch", "no_assistant_turn"} & found:
+        rows = rows_of_calls(calls)
+        for each in rows:
+            known = 0
+            for call in (calls[number] for number in each.calls):
+                found |= {"messages_differ"} if len(call.asked) < known else set()
+                known = max(known, len(call.asked)) + len(call.said)
+        asked = calls[rows[0].calls[0]].asked
+        if not asked or asked[-1].get("role") in ("assistant", "system", "developer", "tool_call", "function_call"):
+            found.add("role_order" if asked else "empty_prompt")
+    return found
+
+
+def _is_strange(call: Spoken) -> bool:
+    """Whether a call has values of types that this reading does not know."""
+    lists = (call.given, call.wrote, call.trained, call.logprobs, call.asked, call.said)
+    numbers = (*call.given, *call.wrote, *call.trained)
+    return (
+        not all(isinstance(each, list) for each in lists)
+        or not all(isinstance(each, Mapping) for each in (*call.asked, *call.said))
+        or not all(isinstance(each, int) for each in numbers)
+        or not {*call.trained} <= {0, 1}
+    )
+
+
+def _of_steps(row: Row, options: Mapping[str, Any]) -> Iterator[str]:
+    key, agents = options["agent_key"], options["agents"]
+    runs = row[options["runs_key"]] if options["runs_key"] else [row]
+    names = [named_by(run, key) for run in runs]
+    if len({*names} if agents is None else {*names} & {*agents}) > 1:
+        yield "several_agents"
+    rewards = [within(run, options["reward_key"]) for run in runs]
+    if options["turn_rewards_key"] or not all(map(is_number, rewards)):
+        yield UNSURE
+
+
+def _trained(row: Row, options: Mapping[str, Any]) -> Iterator[tuple[Row, str]]:
+    """Yield the traces that are trained, and whose they are."""
+    for trace in [row] if row.get("nodes") is not None else row["traces"]:
+        agent = trace.get("agent") or {}
+        name = agent.get("name") or "agent"
+        if agent.get("trainable") is not False and not trace.get("errors") and options["agent"] in (None, name):
+            yield trace, name
+
+
+def _of_nodes(row: Row, options: Mapping[str, Any]) -> Iterator[str]:
+    traces = [*_trained(row, options)]
+    if len({name for _, name in traces}) != 1:
+        yield "several_agents" if traces else "no_trained_trace"
+    for trace, _ in traces:
+        for at, node in enumerate(trace["nodes"]):
+            if len(node["mask"]) != len(node["token_ids"]) or len(node["logprobs"]) != sum(node["mask"]):
+                yield "length_mismatch"
+            if bool(node.get("sampled")) != any(node["mask"]):
+                yield "bad_mask"
+            if node.get("parent") is not None and not (type(node["parent"]) is int and 0 <= node["parent"] < at):
+                yield "bad_parent"
+            links = node.get("semantic_parents") or ()
+            if any(type(link["node"]) is not int or not isinstance(link["type"], str) for link in links) or _is_strange(
+                Spoken(0, "", node["token_ids"], [], node["mask"], node["logprobs"], [], [node["message"]])
+            ):
+                yield UNSURE
+            if not all(map(is_number, node["logprobs"])):
+                yield UNSURE
+        if not trace["rewards"]:
+            yield "no_reward"
+        if not all(is_number(part["score"]) and is_number(part.get("weight", 1.0)) for part in trace["rewards"].values()):
+            yield UNSURE
+
+
+runs_are = by_reasons(_reasons, unlike_runs)
+"""Rules: runs are rejected for a reason that their calls give."""
 
 
 # What becomes of a column.

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from prep_assets.extensions.rl.proofs.groups import Spoken, rows_of_calls
+from prep_assets.extensions.rl.proofs.groups import Spoken, faults_of_calls, is_number
 from prep_assets.proofs.formats import Format
 from prep_assets.proofs.rejected_rows import chat_fault
 from prep_assets.proofs.row_rules import UNSURE, by_reasons, once
@@ -191,40 +190,23 @@ def _of_group(row: Row, options: Mapping[str, Any]) -> Iterator[str]:
     runs = row[options["runs_key"]] if options["runs_key"] else [row]
     rewards = [_at(run, options["reward_key"]) for run in runs]
     named = [(run, name) for run, _, name in _trained(row, options)]
-    if not all(map(_is_number, rewards)) or len({*named}) < len(named) or not all(isinstance(name, str) for _, name in named):
+    if not all(map(is_number, rewards)) or len({*named}) < len(named) or not all(isinstance(name, str) for _, name in named):
         yield UNSURE
     for _, each, _ in _trained(row, options):
         yield from _of_steps(each, options["reward_key"])  # of a single run, its definition puts it there
-    calls = calls_of_trajectory(row, options)
-    if any(type(id) is not int for call in calls for id in (*call.given, *call.wrote)):
-        yield UNSURE
-    scores = options["logprobs_key"]
-    if not all(_is_number(score) for call in calls for score in call.logprobs):
-        yield UNSURE
-    if any(not call.given or not call.wrote or (scores and len(call.logprobs) != len(call.wrote)) for call in calls):
+    calls, scored = calls_of_trajectory(row, options), bool(options["logprobs_key"])
+    if any(not call.given or not call.wrote for call in calls):
         yield "length_mismatch"
         return
-    rows = rows_of_calls(calls)
-    if not rows:
-        yield "no_assistant_turn"
+    faults = [*faults_of_calls(calls, scored=scored)]
+    yield from faults
+    if {"length_mismatch", "no_assistant_turn"} & {*faults}:
         return
-    most = min(each.mask.index(1) for each in rows)
-    shared = next((at for at in range(most) if len({each.ids[at] for each in rows}) > 1), most)
-    if not shared:
-        yield "several_prompts"
-    if any(score > 0 for each in rows for score in each.logprobs):
-        yield "positive_logprob"
-    if scores and any(len(each.ids) - shared >= 8 and not any(each.logprobs) for each in rows):
-        yield "logprobs_all_zero"
     first = next(each for _, each, _ in _trained(row, options) if _to_last_call(each))
     at = next(number for number, step in enumerate(first["steps"]) if step["source"] == "agent" and _is_call(step))
     asked = [message for step in first["steps"][:at] for message in of_step(step)]
     if asked[-1:] and asked[-1]["role"] in ("assistant", "system"):
         yield "role_order"
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _at(row: Row, path: str) -> Any:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from prep_assets.proofs.row_rules import UNSURE
 from prep_assets.proofs.verdict import AS_FLOAT32, Rule
 from prep_assets.samples import Sampled
 
@@ -178,7 +180,7 @@ check_sampled = Rule(
 @dataclass(frozen=True, slots=True)
 class Spoken:
     """A call of a model in the source: its run, whose it is, the ids that it was given, those that it wrote, which of these are trained, and their
-    log-probabilities, empty where it has none."""
+    log-probabilities, empty where it has none; the messages that it was given and wrote, where the source names them call by call."""
 
     run: int
     agent: str
@@ -186,17 +188,20 @@ class Spoken:
     wrote: Sequence[int]
     trained: Sequence[int]
     logprobs: Sequence[float]
+    asked: Sequence[Mapping[str, Any]] = field(default=(), compare=False)
+    said: Sequence[Mapping[str, Any]] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """A row of a run: the numbers of the run and of its first call in it; ids, which of them are trained, and their log-probabilities."""
+    """A row of a run: the numbers of the run and of its first call in it; ids, which of them are trained, and their log-probabilities; its calls."""
 
     run: int
     turn: int
     ids: Sequence[int]
     mask: Sequence[int]
     logprobs: Sequence[float]
+    calls: Sequence[int] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +216,8 @@ class Runs:
 CALL_KEYS: Mapping[str, Any] = {
     "runs_key": None,
     "steps_key": "trajectory",
+    "prompt_key": "prompt",
+    "completion_key": "completion",
     "prompt_ids_key": "tokens.prompt_ids",
     "token_ids_key": "tokens.completion_ids",
     "logprobs_key": "tokens.completion_logprobs",
@@ -225,25 +232,29 @@ def calls_of_steps(row: Mapping[str, Any], options: Mapping[str, Any]) -> list[S
     """The calls of a row of ``agent_steps``."""
     keys, calls, run = {**CALL_KEYS, **options}, list[Spoken](), -1
     for each in row[keys["runs_key"]] if keys["runs_key"] else [row]:
-        of_run = _named(each, keys["agent_key"])
+        of_run = named_by(each, keys["agent_key"])
         if of_run and keys["agents"] is not None and of_run not in keys["agents"]:
             continue
         run += 1
         for step in each[keys["steps_key"]]:
-            agent = _named(step, keys["agent_key"]) or of_run
+            agent = named_by(step, keys["agent_key"]) or of_run
             places = (keys[f"{name}_key"] for name in ("prompt_ids", "token_ids", "sampled_mask", "logprobs"))
-            given, wrote, trained, logprobs = (_within(step, place) if place else [] for place in places)
+            given, wrote, trained, logprobs = (within(step, place) if place else [] for place in places)
             if keys["agents"] is None or agent in keys["agents"]:
-                calls.append(Spoken(run, agent, given, wrote, trained or [1] * len(wrote), logprobs))
+                asked, said = (place and within(step, place) for place in (keys["prompt_key"], keys["completion_key"]))
+                asked, said = (asked[:-1], asked[-1:]) if asked and keys["completion_key"] is None else (asked, said)
+                calls.append(
+                    Spoken(run, agent, given, wrote, trained if keys["sampled_mask_key"] else [1] * len(wrote), logprobs, asked, said)
+                )
     return calls
 
 
-def _named(value: Any, path: str | None) -> str:
-    name = _within(value, path) if path else None
+def named_by(value: Any, path: str | None) -> str:
+    name = within(value, path) if path else None
     return name if isinstance(name, str) else "" if name is None else json.dumps(name)
 
 
-def _within(value: Any, path: str) -> Any:
+def within(value: Any, path: str) -> Any:
     for key in (path,) if path in value else path.split("."):
         value = None if value is None else value.get(key)
     return value
@@ -256,16 +267,17 @@ def calls_of_trace(row: Mapping[str, Any], options: Mapping[str, Any]) -> list[S
         agent = trace.get("agent") or {}
         if agent.get("trainable") is False or trace.get("errors") or options.get("agent") not in (None, agent.get("name") or "agent"):
             continue
-        run, nodes, before = run + 1, trace["nodes"], dict[int | None, list[int]]({None: []})
+        run, nodes, before, said = run + 1, trace["nodes"], dict[int | None, list[int]]({None: []}), dict[int | None, list[Any]]({None: []})
         read, at = _on_trained_branches(nodes), len(nodes) - 1
         if options.get("branches") == "last":
             read &= _and_above(nodes, at)
         for number, node in enumerate(nodes):
             given, mask, scores = before[node.get("parent")], [*map(bool, node["mask"])], iter(node["logprobs"])
-            before[number] = given + node["token_ids"]
+            before[number], said[number] = given + node["token_ids"], [*said[node.get("parent")], node.get("message")]
             if True in mask and number in read:
                 head, logprobs = mask.index(True), [next(scores) if sampled else 0.0 for sampled in mask]
-                calls.append(Spoken(run, "", given + node["token_ids"][:head], node["token_ids"][head:], mask[head:], logprobs[head:]))
+                ids = given + node["token_ids"][:head], node["token_ids"][head:]
+                calls.append(Spoken(run, "", *ids, mask[head:], logprobs[head:], said[number][:-1], said[number][-1:]))
     return calls
 
 
@@ -303,8 +315,34 @@ def rows_of_calls(calls: Sequence[Spoken]) -> list[RunRow]:
             span = slice(len(call.given), len(call.given) + len(call.wrote))
             mask[span], logprobs[span] = map(int, call.trained), call.logprobs or [0.0] * len(call.wrote)
         if any(mask):
-            rows.append(RunRow(calls[at].run, turn, whole[chain[-1]], mask, logprobs))
+            rows.append(RunRow(calls[at].run, turn, whole[chain[-1]], mask, logprobs, chain))
     return rows
+
+
+def faults_of_calls(calls: Sequence[Spoken], *, scored: bool) -> Iterator[str]:
+    """Yield why calls are no group of rows. `scored`: each sampled id has a log-probability."""
+    ids, scores = (id for call in calls for id in (*call.given, *call.wrote)), (score for call in calls for score in call.logprobs)
+    if any(type(id) is not int for id in ids) or not all(map(is_number, scores)):
+        yield UNSURE
+    if any(len(call.trained) != len(call.wrote) or (scored and len(call.logprobs) != len(call.wrote)) for call in calls):
+        yield "length_mismatch"
+        return
+    rows = rows_of_calls(calls)
+    if not rows:
+        yield "no_assistant_turn"
+        return
+    most = min(each.mask.index(1) for each in rows)
+    shared = next((at for at in range(most) if len({each.ids[at] for each in rows}) > 1), most)
+    if not shared:
+        yield "several_prompts"
+    if any(score > 0 for each in rows for score in each.logprobs):
+        yield "positive_logprob"
+    if scored and any(len(each.ids) - shared >= 8 and not any(each.logprobs) for each in rows):
+        yield "logprobs_all_zero"
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _runs_fault(group: Runs, numbers: Counter[str]) -> str | None:
