@@ -690,7 +690,7 @@ def everywhere(text: str, kinds: Sequence[PrivateKind], countries: Sequence[str]
     """The values of a text whose places are the whole text, for each kind."""
     meant, starts, ends = decoded(text) or (text, np.arange(len(text)), np.arange(1, len(text) + 1))
     whole = [(0, len(meant))]
-    spoken = countries_of(meant) if countries is None else ()
+    spoken = countries_of({0: meant}).get(0, ()) if countries is None else ()
     found = _values(plain(meant), dict.fromkeys(kinds, whole), countries or (), spoken)
     return [(kind, int(starts[start]), int(ends[end - 1])) for kind, start, end in found]
 

@@ -50,6 +50,8 @@ def found(gold: str, verifier: str, told: Any, **options: Any) -> tuple[str, str
         ("print(3)", SUM, "test 2 of 2 prints something else"),
         ("print(3)\nprint(3)", SUM, "test 1 of 2 prints something else"),
         ("", SUM, ""),
+        ("x = 1", {"inputs": ["1"], "outputs": [""]}, ""),
+        ("print(3)\nprint(4)", {"inputs": ["1"], "outputs": ["3 4"]}, "test 1 of 1 prints something else"),
         ("print(1 / 0)", SUM, "test 1 of 2 ends with status 1"),
         ("def add(a, b):\n    return sum(a) + b", ADD, ""),
         ("class Solution:\n    def add(self, a: List[int], b: int) -> int:\n        return sum(a) + b", ADD, ""),

@@ -271,12 +271,12 @@ COUNTRIES: Mapping[str, tuple[str, ...]] = {
 """Language → countries where most of its texts come from."""
 
 
-def countries_of(text: str) -> tuple[str, ...]:
-    """The countries whose national phone numbers are looked for in a text: those of its language."""
+def countries_of(texts: Mapping[int, str]) -> dict[int, tuple[str, ...]]:
+    """Number of a text → the countries whose national phone numbers are looked for in it: those of its language, if that is sure."""
     from prep_assets.extensions.quality.language import LONGEST, identifier
 
-    [(language, probability)] = identifier(tuple(COUNTRIES)).classify([text[:LONGEST]])
-    return COUNTRIES[language] if probability >= _SURE else ()
+    guesses = identifier(tuple(COUNTRIES)).classify([text[:LONGEST] for text in texts.values()]) if texts else []
+    return {at: COUNTRIES[language] for at, (language, probability) in zip(texts, guesses, strict=True) if probability >= _SURE}
 
 
 def _phones(text: str, countries: Sequence[str] = (), spoken: Sequence[str] = ()) -> Places:
@@ -287,7 +287,7 @@ def _phones(text: str, countries: Sequence[str] = (), spoken: Sequence[str] = ()
         for country in (None, *national) if _INTERNATIONAL.search(read) else national:
             yield from _matched(read, country)
         yield from _with_prefix(read)
-        for country in spoken:
+        for country in spoken if _may_be_national(read) else ():
             yield from (span for span in _matched(read, country, strictly=True) if _is_written_as_phone(read[slice(*span)]))
 
 
@@ -295,6 +295,10 @@ def _is_written_as_phone(number: str) -> bool:
     """Whether a national number looks like one, in a country that is only guessed: in groups, with a prefix, or as long as mobile numbers of China."""
     digits = sum(map(str.isdigit, number))
     return number[0] != "+" and digits > 6 and (digits < len(number) or number[0] == "0" or digits == 11)
+
+
+def _may_be_national(text: str) -> bool:
+    return any(_is_written_as_phone(run[0].strip(" \n\t,;:\"'(")) for run in _MAY_BE_NATIONAL.finditer(text))
 
 
 def _with_prefix(text: str) -> Places:
@@ -401,14 +405,17 @@ def values_of(
     read = [decoded(text) for text in texts]
     said = [text if of is None else of[0] for text, of in zip(texts, read, strict=True)]
     written, ends = plain("\n".join(said)), np.cumsum([len(text) + 1 for text in said], dtype=np.int64) - 1
-    for number, where in places(written, ends, kinds).items():
-        text = written[ends[number] - len(said[number]) : ends[number]]
-        is_unsure = countries is None and any(_may_be_national(text, part) for part in where.get("phone", ()))
-        spoken = countries_of(beside or said[number]) if is_unsure else ()
-        if values := _values(text, where, countries or (), spoken):
-            if of := read[number]:
+    found = [(at, written[ends[at] - len(said[at]) : ends[at]], where) for at, where in places(written, ends, kinds).items()]
+    asked = found if countries is None else ()
+    unsure = {
+        at: beside or said[at] for at, text, where in asked if any(_may_be_national(text[slice(*part)]) for part in where.get("phone", ()))
+    }
+    spoken = countries_of(unsure)
+    for at, text, where in found:
+        if values := _values(text, where, countries or (), spoken.get(at, ())):
+            if of := read[at]:
                 values = [(kind, int(of[1][start]), int(of[2][stop - 1])) for kind, start, stop in values]
-            yield number, values
+            yield at, values
 
 
 def _values(
@@ -425,10 +432,6 @@ def _values(
                     found.append((kind, value.start, value.stop))
                     taken[value] = b"\1" * (stop - start)
     return sorted(found, key=itemgetter(1))
-
-
-def _may_be_national(text: str, part: Span) -> bool:
-    return any(_is_written_as_phone(run[0].strip(" \n\t,;:\"'(")) for run in _MAY_BE_NATIONAL.finditer(text, *part))
 
 
 # Redaction.

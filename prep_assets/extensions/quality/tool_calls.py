@@ -37,15 +37,13 @@ def _named(tool: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]] | None:
 
 def _faults(schema: Any, arguments: Mapping[str, Any]) -> Iterator[str]:
     """What is wrong with arguments. A schema that is none, as with ``"type": "dict"``, says nothing but which arguments there are."""
-    properties = schema.get("properties") if isinstance(schema, Mapping) else None
-    if isinstance(properties, Mapping) and properties and schema.keys().isdisjoint({"additionalProperties", "patternProperties"}):
-        yield from (
-            f"it has {len(unknown)} arguments that the tool does not know" for unknown in [arguments.keys() - properties.keys()] if unknown
-        )
+    properties: Any = schema.get("properties") if isinstance(schema, Mapping) else {}
+    is_closed = isinstance(properties, Mapping) and properties and schema.keys().isdisjoint({"additionalProperties", "patternProperties"})
+    if is_closed and (unknown := arguments.keys() - properties.keys()):
+        yield f"it has {len(unknown)} arguments that the tool does not know"
     if (validator := _validator(json.dumps(schema, sort_keys=True))) is not None:
-        yield from (
-            f"{'.'.join(map(str, error.schema_path))} of the tool's parameters does not hold" for error in validator.iter_errors(arguments)
-        )
+        for error in validator.iter_errors(arguments):
+            yield f"{'.'.join(map(str, error.schema_path))} of the tool's parameters does not hold"
 
 
 @bounded_cache("tool schemas", 1024)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
 
 from prep_assets.errors import ConfigError, PrepAssetsError, Refused
@@ -23,43 +22,25 @@ MATH, BARE, NONE = "math", "math_bare", "none"
 STEP = "quality step 'verified_golds'"
 
 
-def passes_bare(answer: str, gold: str) -> bool:
-    """Whether math-verify takes an answer for a gold, each parsed as TRL and open-r1 parse them."""
-    return limited(_over_limit(f"verified_golds: comparing {gold!r}"), verifies, (gold,), (answer,))
-
-
-def _fails_boxed(prompt: Prompt, where: str) -> str:
-    """What is wrong with a gold that verl's reward function, which puts it into ``\\boxed{}`` first, does not take for itself."""
-    passes = limited(_over_limit(f"verified_golds: comparing {prompt.gold!r}"), boxed_equal, prompt.gold, prompt.gold)
-    return "" if passes else _no_reward(prompt)
+_Try = Callable[[Prompt, str], str]
+"""A prompt and the id of its record → why its gold fails; ``""`` if it passes, or there is none to try."""
 
 
 def _over_limit(what: str) -> Callable[[str, Any], PrepAssetsError]:
     return lambda said, _: PrepAssetsError(f"{what} {said}. Leave the row out by `where`")
 
 
-_Try = Callable[[Prompt, str], str]
-"""A prompt and the id of its record → why its gold fails; ``""`` if it passes, or there is none to try."""
-
-
-def _by_answer(verify: Callable[..., Any], *, tells: bool = False) -> _Try:
-    """A verifier of an answer, a gold and, if it `tells` it, arguments. It is tried with its gold as the answer, boxed and bare."""
+def _compared(passes: Callable[[str], bool]) -> _Try:
+    """Whether a verifier that compares takes a gold for itself."""
 
     def failing(prompt: Prompt, where: str) -> str:
-        told = (json.loads(prompt.arguments),) if tells and prompt.arguments else ()
-        try:
-            passes = any(verify(answer, prompt.gold, *told) for answer in (f"The answer is \\boxed{{{prompt.gold}}}.", prompt.gold))
-        except Ended as ended:
-            raise PrepAssetsError(
-                f"{STEP}: the process of the verifier {prompt.verifier} {ended} on {where}. Correct it, or leave the row out by `where`"
-            ) from None
-        return "" if passes else _no_reward(prompt)
+        return _no_reward(prompt, limited(_over_limit(f"verified_golds: comparing {prompt.gold!r}"), passes, prompt.gold))
 
     return failing
 
 
-def _own_verifier(path: str) -> Callable[..., bool]:
-    """A user's function, called in a process apart.
+def _own_verifier(path: str) -> _Try:
+    """A user's function of an answer, a gold and, where there are some, arguments, called in a process apart.
 
     Raises:
         ConfigError: it cannot be loaded.
@@ -68,7 +49,17 @@ def _own_verifier(path: str) -> Callable[..., bool]:
         call_apart(_loaded, path)
     except Ended as ended:
         raise ConfigError(f"{STEP} {path!r}: the process that loads it {ended}. Correct it") from None
-    return partial(call_apart, _verified_by, path)
+
+    def failing(prompt: Prompt, where: str) -> str:
+        told = (json.loads(prompt.arguments),) if prompt.arguments else ()
+        try:
+            return _no_reward(prompt, any(call_apart(_verified_by, path, answer, prompt.gold, *told) for answer in _answers(prompt.gold)))
+        except Ended as ended:
+            raise PrepAssetsError(
+                f"{STEP}: the process of the verifier {prompt.verifier} {ended} on {where}. Correct it, or leave the row out by `where`"
+            ) from None
+
+    return failing
 
 
 def _loaded(path: str) -> None:
@@ -79,8 +70,13 @@ def _verified_by(path: str, *args: Any) -> bool:
     return bool(own(STEP, path)(*args))
 
 
-def _no_reward(prompt: Prompt) -> str:
-    return f"the verifier {prompt.verifier} gives its own gold of {len(prompt.gold)} characters no reward"
+def _answers(gold: str) -> tuple[str, str]:
+    """A gold as the answers that trainers see: boxed and bare."""
+    return f"The answer is \\boxed{{{gold}}}.", gold
+
+
+def _no_reward(prompt: Prompt, passes: bool) -> str:
+    return "" if passes else f"the verifier {prompt.verifier} gives its own gold of {len(prompt.gold)} characters no reward"
 
 
 def _passes_tests(seconds: float | None) -> _Try:
@@ -144,8 +140,8 @@ def verified_golds(*, verifiers: Mapping[str, str] | None = None, code_seconds: 
     if code_seconds is not None and not 0 < code_seconds < float("inf"):
         raise ConfigError(f"{STEP}, option 'code_seconds' = {code_seconds}: needs a number above 0")
     built_in: dict[str, _Try] = {
-        MATH: _fails_boxed,
-        BARE: _by_answer(passes_bare),
+        MATH: _compared(lambda gold: boxed_equal(gold, gold)),  # as verl does, which puts both into \boxed{}
+        BARE: _compared(lambda gold: any(verifies((gold,), (answer,)) for answer in _answers(gold))),  # as TRL and open-r1 do
         CODE: _passes_tests(code_seconds),
         IFEVAL: _keeps_constraints,
         RUBRIC: _reads_rubric,
@@ -153,7 +149,7 @@ def verified_golds(*, verifiers: Mapping[str, str] | None = None, code_seconds: 
     told = [built_in[name] for name in (CODE, IFEVAL, RUBRIC)]
     functions: dict[str, _Try | None] = {**built_in, NUMBER: None, JUDGED: None}
     for name, how in (verifiers or {}).items():
-        functions[name] = None if how == NONE else built_in.get(how) or _by_answer(_own_verifier(how), tells=True)
+        functions[name] = None if how == NONE else built_in.get(how) or _own_verifier(how)
 
     def finding(block: Examples, at: int) -> Finding | None:
         if not isinstance(prompt := block.examples[at], Prompt):
