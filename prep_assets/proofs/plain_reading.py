@@ -54,9 +54,11 @@ class ReadRows(list[Row]):
     def by_columns(self) -> dict[tuple[str, ...], list[int]]:
         """Columns → the numbers of the rows that have them."""
         columns = [*map(tuple, self)]
-        numbers: dict[tuple[str, ...], list[int]] = {names: [] for names in dict.fromkeys(columns)}
+        if self and columns.count(columns[0]) == len(self):
+            return {columns[0]: [*range(len(self))]}
+        numbers: dict[tuple[str, ...], list[int]] = {}
         for number, names in enumerate(columns):
-            numbers[names].append(number)
+            numbers.setdefault(names, []).append(number)
         return numbers
 
     def turns(self, column: str, role_key: str, content_key: str) -> Sequence[Turns | None]:

@@ -75,12 +75,12 @@ def form_of(value: Any, deepest: int = _DEEPEST) -> Hashable:
 
 def _forms(values: Sequence[Any], deepest: int) -> list[Hashable]:
     """Return the form of each element of an array; most are messages, a role and a text each."""
-    messages: list[Hashable] = [
+    return [
         (each["role"], _MARKS.get(each["content"][:1], "text"))
+        if deepest and type(each) is dict and len(each) == 2 and type(each.get("role")) is str is type(each.get("content"))
+        else form_of(each, deepest)
         for each in values
-        if type(each) is dict and len(each) == 2 and type(each.get("role")) is str is type(each.get("content"))
     ]
-    return messages if deepest and len(messages) == len(values) else [form_of(each, deepest) for each in values]
 
 
 _MARKS = {mark: mark for mark in ("", "<", "{", "[")}
