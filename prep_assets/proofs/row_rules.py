@@ -406,8 +406,9 @@ def several_contents(row: Row, format: Format) -> bool:
 def several_tools(row: Row, format: Format) -> bool:
     """Tools stand under two names, or in two messages, and differ."""
     messages = [message for chat in chats(row, format) for message in chat] if format.options.get("message_tools") else []
-    held = [each.get(key) for each in (row, *messages) for key in {str(format.options.get("tools_key")), *_TOOLS}]
-    read = [parsed(tools) if isinstance(tools, str) and tools.strip() else tools for tools in held]
+    names = {str(format.options.get("tools_key")), *_TOOLS}
+    held = [each[key] for each in (row, *messages) for key in names & each.keys()]
+    read = [parsed(tools) if isinstance(tools, str) and tools.strip() else tools for tools in (held if len(held) > 1 else ())]
     found = [
         [*map(_wrapped, tools if isinstance(tools, list) else [tools])] for tools in read if isinstance(tools, list | Mapping) and tools
     ]

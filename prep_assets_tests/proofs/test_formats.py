@@ -113,6 +113,56 @@ def test_rows_that_a_schema_refuses_are_not_or_the_reason_is_listed(name: str, n
         assert re.fullmatch(f"(?:of the chat that it is, )?(?:{said})", kept)
 
 
+OF_MARKS = ("leading_text", "empty_turn", "empty_answer")
+OF_CALLS = (
+    "several_agents",
+    "length_mismatch",
+    "no_assistant_turn",
+    "several_prompts",
+    "positive_logprob",
+    "logprobs_all_zero",
+    "missing_field",
+)
+MARKED = {"chosen": "\n\nHuman: q\n\nAssistant: a", "rejected": "\n\nHuman: q\n\nAssistant: b"}
+RIGHT: Mapping[str, tuple[Row, Mapping[str, Any], Sequence[str]]] = {
+    "preference": (MARKED, {}, (*OF_MARKS, "empty_prompt", "prompts_differ")),
+    "compared": (
+        {"response1": MARKED["chosen"], "response2": MARKED["rejected"], "overall_preference": 1},
+        {},
+        (*OF_MARKS, "empty_prompt", "prompts_differ"),
+    ),
+    "dpo_read_hook": (MARKED, {}, (*OF_MARKS, "empty_prompt", "prompts_differ", "role_order", "equal_answers", "no_assistant_turn")),
+    "group_list": (
+        {"prompt": MARKED["chosen"] + "\n\nHuman: r", "responses": ["a", "b"], "rewards": [1, 2]},
+        {"marked_prompt": True},
+        (*OF_MARKS, "contradicting_rewards"),
+    ),
+    "group_pair": ({"prompt": "q", "responses": ["a", "b"], "rewards": [1, 2]}, {}, ("equal_answers",)),
+    "group": (
+        {"prompt": "q", "responses": ["a"], "rewards": [1], "l": [[-1.0]], "i": [[1]]},
+        {"logprobs_key": "l", "token_ids_key": "i"},
+        OF_CALLS[4:5],
+    ),
+    "llama3_chat": (schemas()["llama3_chat"].example, {}, ("leftover_text", "unknown_role", "empty_answer", "no_assistant_turn")),
+    "messages": (
+        {"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}], "tools": [{"name": "f"}]},
+        {},
+        ("conflicting_tools", "weighted_space"),
+    ),
+    **{name: (schemas()[name].example, {}, OF_CALLS) for name in ("agent_steps", "verifiers_trace")},
+    **{name: (schemas()[name].example, {}, ("missing_field", "role_order", "two_systems")) for name in ("anthropic", "openai_responses")},
+}
+"""Right rows of a schema, its options, and reasons for which they may not be rejected."""
+
+
+@cells(("name", "reason"), [(name, reason) for name, (_, _, reasons) in RIGHT.items() for reason in reasons])
+def test_a_right_row_may_not_be_rejected(name: str, reason: str) -> None:
+    row, options, _ = RIGHT[name]
+    definition = format_of(name, options)
+    assert definition is not None and kept_fault(definition, row) == ""
+    assert re.search(f"a second reading finds no '{reason}'|no rule beyond it", ruling(definition, row, reason) or "")
+
+
 USERS = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
 
 

@@ -108,16 +108,26 @@ def _end_of_prompt(row: Row, format: Format) -> int | None:
     return text.rfind(mark.lower()) + len(mark) if mark.lower() in text else -1
 
 
-def dpo_no_mark(row: Row, format: Format) -> bool | None:
-    """The better text has no mark of an answer."""
-    end = _end_of_prompt(row, format)
-    return None if end is None else end < 0
+def dpo_is(reason: str) -> Rule:
+    """Return a rule: two texts have no mark of an answer, differ before it, or have an answer that is empty, that of the other, or holds a person's turn.
+    Nobody can tell of messages."""
 
+    def rule(row: Row, format: Format) -> bool | None:
+        prompt, better, worse = (under(row, format, f"{side}_key") for side in ("prompt", "chosen", "rejected"))
+        found, end = set[str](), _end_of_prompt(row, format)
+        if not isinstance(better, str) or not isinstance(worse, str) or (end is None and not isinstance(prompt, str)):
+            return None
+        if end is not None:
+            if end < 0 or better[:end] != worse[:end]:
+                return reason == ("no_assistant_turn" if end < 0 else "prompts_differ")
+            prompt, better, worse = better[:end], better[end:], worse[end:]
+            found |= {"role_order"} if "\n\nHuman:" in f"{better}\0{worse}" else set()
+        found |= {"empty_prompt"} if not prompt.strip() else set()
+        found |= set() if better.strip() and worse.strip() else {"empty_answer"}
+        found |= {"equal_answers"} if better.strip() == worse.strip() else set()
+        return reason in found
 
-def dpo_prompts(row: Row, format: Format) -> bool | None:
-    """Two texts differ before the last mark of the better one."""
-    end, better, worse = _end_of_prompt(row, format), under(row, format, "chosen_key"), under(row, format, "rejected_key")
-    return None if end is None or end < 0 else better[:end] != worse[:end]
+    return rule
 
 
 _AROUND = re.compile(r"<\|(?:begin|end)_of_text\|>")
