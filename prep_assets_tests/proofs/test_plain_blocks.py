@@ -18,6 +18,7 @@ from prep_assets.proofs.chat_blocks import PlainBlocks, PlainDerivation, answer_
 from prep_assets.proofs.derive import MaskOptions, derive
 from prep_assets.proofs.mask import Conversation, IdentityProof, Left, MaskProof, prove_identity, prove_masks
 from prep_assets.proofs.mutations import Mutation
+from prep_assets.proofs.words import ByteTable, joined
 from prep_assets.samples import ASSISTANT, SYSTEM, TEXT, THINKING, USER, PlainChat, Region, Sample, Tokenized, Turn, changed, turn
 from prep_assets.text.chats import ChatColumns, plain_chat
 from prep_assets_tests.corpus.chats import PLAIN_TEXTS as TEXTS
@@ -215,3 +216,24 @@ def answered(first: float | None = 0.0, last: float | None = 1.0, role: str = AS
 )
 def test_strings_that_a_template_only_writes_are_not_looked_for(source: str, written: tuple[str, ...]) -> None:
     assert strings_looked_for(source) == written
+
+
+def test_tokens_are_bytes_where_a_store_has_many(bound: Bound) -> None:
+    vocabulary, table = bound.vocabulary, ByteTable(bound.vocabulary)
+    ids = np.array(vocabulary.backend.encode("So it is é, 中 at 50%.", add_special_tokens=False).ids, np.uint16)
+    assert not table.is_ready(vocabulary.size) and table.take(ids) is None
+    assert table.is_ready(1)
+    data, places = table.take(ids) or pytest.fail("it is ready")
+    assert data == "So it is é, 中 at 50%.".encode() and [places[0], places[-1], len(places)] == [0, len(data), len(ids) + 1]
+    parts = [table.bytes_of(part) for part in np.split(ids, [2, 5])]
+    assert joined(parts).data == data and joined(parts).places.tolist() == places.tolist()
+
+
+def test_claims_of_some_chats(bound: Bound) -> None:
+    """Of chats between others, the tokens are theirs, and so is where these stand among all."""
+    ids = [np.arange(first, first + count) for first, count in ((5, 3), (20, 1), (40, 4), (60, 2))]
+    claims = claims_of(bound, ids, [each % 2 for each in ids])
+    some = claims.of(np.array([True, False, True, True]))
+    assert some.lengths.tolist() == [3, 4, 2] and some.begins.tolist() == [0, 4, 8]
+    assert some.ids.tolist() == np.concatenate([ids[0], ids[2], ids[3]]).tolist() and (some.mask == some.ids % 2).all()
+    assert claims.of(np.ones(4, bool)) is claims and some.spelled is claims.spelled
