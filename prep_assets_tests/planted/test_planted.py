@@ -619,6 +619,13 @@ PLANTS: Mapping[str, Change] = {
         "if is_beside and (space.loss_weight, space.attend) != (neighbour.loss_weight, neighbour.attend):",
         "if space.kind == TEXT and neighbour.kind == TOOL_CALL:",
     ),
+    "the weight of a reward": ("rl runs", "extensions/agents/runs", 'part.get("weight", 1.0)', 'part.get("weight", 2.0)'),
+    "the reward of a run": (
+        "rl runs",
+        "extensions/agents/runs",
+        "rewards[each.run] for each in rows",
+        "rewards[-1 - each.run] for each in rows",
+    ),
     "the prompt of runs": ("rl runs", "extensions/agents/runs", "    if not cut:", "    if not cut or len(rows[0].ids) % 2:"),
     "words that a sub-agent was given": (
         "rl traces",

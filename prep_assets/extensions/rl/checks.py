@@ -225,9 +225,10 @@ class StoredGroup(Struct, frozen=True):
         calls_of = rule_named(definition_of(domain.schema_name)["x-runs"])
         numbers = (self.stored.record(self.number, name).tolist() for name in OF_RUNS)
         stored = self.stored.columns[LOGPROBS].arrays(self.number) if LOGPROBS in self.stored.columns else repeat(np.zeros(0))
-        for (ids, mask), own, run, turn in zip(self.conversations(), stored, *numbers, strict=False):
-            logprobs = own.tolist()
-            rows.append(RunRow(run, turn, ids.tolist(), mask.tolist(), [0.0] * (len(ids) - len(logprobs)) + logprobs if logprobs else []))
+        rewards = self.stored.record(self.number, REWARDS).tolist()
+        for (ids, mask), own, run, turn, reward in zip(self.conversations(), stored, *numbers, rewards, strict=False):
+            logprobs = [0.0] * (len(ids) - len(own)) + own.tolist() if len(own) else []
+            rows.append(RunRow(run, turn, ids.tolist(), mask.tolist(), logprobs, reward=reward))
         yield Runs(self.id, rows, calls_of(self.payload, domain.options))
 
     def stepwise(self) -> Iterator[Stepwise]:

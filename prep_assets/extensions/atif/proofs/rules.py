@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from prep_assets.extensions.rl.proofs.groups import Spoken, faults_of_calls, is_number
+from prep_assets.extensions.rl.proofs.groups import Spoken, faults_of_calls, is_number, within
 from prep_assets.proofs.formats import Format
 from prep_assets.proofs.rejected_rows import chat_fault
 from prep_assets.proofs.row_rules import UNSURE, by_reasons, once
@@ -62,13 +62,15 @@ def _is_call(step: Row) -> bool:
 def calls_of_trajectory(row: Row, options: Mapping[str, Any]) -> list[Spoken]:
     """The calls of a model in a row of trajectories."""
     scores = options.get("logprobs_key", "logprobs")
-    calls = list[Spoken]()
+    calls, runs = list[Spoken](), row[options["runs_key"]] if options.get("runs_key") else [row]
     for run, each, name in _trained(row, options):
         for step in each["steps"]:
             if step["source"] == "agent" and _is_call(step):
                 metrics = step["metrics"]
                 ids = metrics["completion_token_ids"]
-                calls.append(Spoken(run, name, metrics["prompt_token_ids"], ids, [1] * len(ids), metrics[scores] if scores else []))
+                logprobs = metrics[scores] if scores else []
+                reward = within(runs[run], options.get("reward_key", "extra.reward"))
+                calls.append(Spoken(run, name, metrics["prompt_token_ids"], ids, [1] * len(ids), logprobs, reward=reward))
     return calls
 
 

@@ -180,7 +180,8 @@ check_sampled = Rule(
 @dataclass(frozen=True, slots=True)
 class Spoken:
     """A call of a model in the source: its run, whose it is, the ids that it was given, those that it wrote, which of these are trained, and their
-    log-probabilities, empty where it has none; the messages that it was given and wrote, where the source names them call by call."""
+    log-probabilities, empty where it has none; the messages that it was given and wrote, where the source names them call by call; the reward of its
+    run."""
 
     run: int
     agent: str
@@ -190,11 +191,13 @@ class Spoken:
     logprobs: Sequence[float]
     asked: Sequence[Mapping[str, Any]] = field(default=(), compare=False)
     said: Sequence[Mapping[str, Any]] = field(default=(), compare=False)
+    reward: float | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """A row of a run: the numbers of the run and of its first call in it; ids, which of them are trained, and their log-probabilities; its calls."""
+    """A row of a run: the numbers of the run and of its first call in it; ids, which of them are trained, and their log-probabilities; its calls; the
+    reward of the run."""
 
     run: int
     turn: int
@@ -202,6 +205,7 @@ class RunRow:
     mask: Sequence[int]
     logprobs: Sequence[float]
     calls: Sequence[int] = field(default=(), compare=False)
+    reward: float | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +220,7 @@ class Runs:
 CALL_KEYS: Mapping[str, Any] = {
     "runs_key": None,
     "steps_key": "trajectory",
+    "reward_key": "reward",
     "prompt_key": "prompt",
     "completion_key": "completion",
     "prompt_ids_key": "tokens.prompt_ids",
@@ -244,7 +249,17 @@ def calls_of_steps(row: Mapping[str, Any], options: Mapping[str, Any]) -> list[S
                 asked, said = (place and within(step, place) for place in (keys["prompt_key"], keys["completion_key"]))
                 asked, said = (asked[:-1], asked[-1:]) if asked and keys["completion_key"] is None else (asked, said)
                 calls.append(
-                    Spoken(run, agent, given, wrote, trained if keys["sampled_mask_key"] else [1] * len(wrote), logprobs, asked, said)
+                    Spoken(
+                        run,
+                        agent,
+                        given,
+                        wrote,
+                        trained if keys["sampled_mask_key"] else [1] * len(wrote),
+                        logprobs,
+                        asked,
+                        said,
+                        within(each, keys["reward_key"]),
+                    )
                 )
     return calls
 
@@ -269,6 +284,8 @@ def calls_of_trace(row: Mapping[str, Any], options: Mapping[str, Any]) -> list[S
             continue
         run, nodes, before, said = run + 1, trace["nodes"], dict[int | None, list[int]]({None: []}), dict[int | None, list[Any]]({None: []})
         read, at = _on_trained_branches(nodes), len(nodes) - 1
+        parts = (trace.get("rewards") or {}).values()
+        reward = sum(part["score"] * part.get("weight", 1) for part in parts) if parts else None
         if options.get("branches") == "last":
             read &= _and_above(nodes, at)
         for number, node in enumerate(nodes):
@@ -277,7 +294,7 @@ def calls_of_trace(row: Mapping[str, Any], options: Mapping[str, Any]) -> list[S
             if True in mask and number in read:
                 head, logprobs = mask.index(True), [next(scores) if sampled else 0.0 for sampled in mask]
                 ids = given + node["token_ids"][:head], node["token_ids"][head:]
-                calls.append(Spoken(run, "", *ids, mask[head:], logprobs[head:], said[number][:-1], said[number][-1:]))
+                calls.append(Spoken(run, "", *ids, mask[head:], logprobs[head:], said[number][:-1], said[number][-1:], reward))
     return calls
 
 
@@ -315,7 +332,7 @@ def rows_of_calls(calls: Sequence[Spoken]) -> list[RunRow]:
             span = slice(len(call.given), len(call.given) + len(call.wrote))
             mask[span], logprobs[span] = map(int, call.trained), call.logprobs or [0.0] * len(call.wrote)
         if any(mask):
-            rows.append(RunRow(calls[at].run, turn, whole[chain[-1]], mask, logprobs, chain))
+            rows.append(RunRow(calls[at].run, turn, whole[chain[-1]], mask, logprobs, chain, calls[at].reward))
     return rows
 
 
@@ -362,6 +379,8 @@ def _runs_fault(group: Runs, numbers: Counter[str]) -> str | None:
         if [*found.mask] != [*row.mask]:
             where = next(at for at, pair in enumerate(zip(found.mask, row.mask, strict=True)) if pair[0] != pair[1])
             return f"{what}: token {where} is {'' if found.mask[where] else 'not '}trained, by its calls it is {'' if row.mask[where] else 'not '}to be"
+        if found.reward is not None and row.reward is not None and not np.isclose(found.reward, row.reward, **AS_FLOAT32):
+            return f"{what}: its reward is {found.reward:g}, that of its run is {row.reward:g}"
         if found.logprobs and not np.allclose(found.logprobs, row.logprobs, **AS_FLOAT32):
             return f"{what}: log-probabilities differ from those of its calls"
     return None
