@@ -655,6 +655,7 @@ def test_ids_behind_their_names_and_keys_of_more_services(text: str) -> None:
 )
 def test_addresses_that_are_spelt(text: str, is_address: bool) -> None:
     assert ("<EMAIL_ADDRESS>" in redacted(text, KINDS)) is is_address
+    assert [*private_data_left(redacted(text, KINDS), KINDS)] == []
 
 
 def test_national_phone_numbers_of_a_country() -> None:

@@ -22,8 +22,8 @@ _FEWEST = {
 }  # fmt: skip
 KEYS = {prefix: fewest for fewest, prefixes in _FEWEST.items() for prefix in prefixes.split()}
 """First letters of a service's keys → the fewest characters of one."""
-OWNED = "com|net|org|edu|gov|info"
-"""Last labels of hosts that are spelt, beside those of countries."""
+OWNED = "com net org edu gov info uk eu"
+"""Last labels of hosts that are spelt, beside those of countries that have phone numbers."""
 OWNERLESS, IMAGES = ("example", "test", "invalid", "localhost"), ("png", "jpg", "jpeg", "gif", "webp", "svg", "avif")
 
 
@@ -43,11 +43,18 @@ def _decoded(text: str) -> str:
     """A text with the characters that entities, bytes of URLs and escapes stand for, without invisible ones, and with signs that are spelt in brackets."""
     text = re.sub(r"\\u00([0-9A-Fa-f]{2})", lambda found: chr(int(found[1], 16)), html.unescape(unquote(text)))
     text = text if text.isascii() else re.sub("[\u200b-\u200d\u2060\ufeff]", "", text)
-    for sign, word in (("@", "at|@"), (".", f"dot(?= ?. ?(?:[a-z]{{2}}|{OWNED})\\b)|[.]")):
+    for sign, word in (("@", "at|@"), (".", f"dot(?= ?. ?(?:{_last_labels()})\\b)|[.]")):
         for pair in ("[]", "()", "{}", "<>") if {*"[({<"} & {*text} else ():
             opened, closed = map(re.escape, pair)
             text = re.sub(f" ?{opened}(?i:{word}){closed} ?", sign, text)
     return text
+
+
+@cache
+def _last_labels() -> str:
+    from phonenumbers import SUPPORTED_REGIONS
+
+    return "|".join([*OWNED.split(), *sorted(map(str.lower, SUPPORTED_REGIONS))])
 
 
 def _left(text: str, kinds: Sequence[str], countries: Sequence[str] | None) -> Iterator[str]:
