@@ -22,7 +22,7 @@ from prep_assets.extensions.quality.language import _features
 from prep_assets.extensions.quality.passages import repeated_passages
 from prep_assets.extensions.quality.steps import Examples
 from prep_assets.extensions.quality.units import UNSPACED
-from prep_assets.extensions.quality.words import Words, _n_grams, _repetitions
+from prep_assets.extensions.quality.words import Words, _n_grams, _repetitions, lines_of
 from prep_assets.samples import document
 from prep_assets_tests.corpus.words import ODD, TEXTS, sentences, words_of
 
@@ -47,10 +47,21 @@ def test_characters_are_cut_as_python_cuts_them(texts: list[str]) -> None:
     stripped, counts = characters.stripped(characters.lines)
     assert cut(characters, stripped) == [[line.strip() for line in part] for part in lines]
     assert counts.tolist() == [len(line.split()) for part in lines for line in part]
-    assert cut(characters, characters.fed) == [[line for line in text.split("\n") if line.strip()] for text in texts]
+    assert cut(characters, characters.fed) == [text.split("\n") for text in texts]
+    for sign in ".a":
+        assert cut(characters, characters.runs(sign)) == [re.findall(f"{re.escape(sign)}+", text) for text in texts]
     for ending in ("...", "…", "a"):
         assert characters.end_with(stripped, ending).tolist() == [line.strip().endswith(ending) for part in lines for line in part]
     assert characters.lengths.tolist() == [len(text) for text in texts]
+
+
+@given(st.lists(ODD | TEXTS | st.lists(st.sampled_from(["a", "a b", "b  a", ".", "", " ", "\t"])).map("\n".join), min_size=1, max_size=6))
+def test_lines_that_may_stand_twice_have_the_same_words(texts: list[str]) -> None:
+    examples = Examples([*map(str, range(len(texts)))], [document(text) for text in texts])
+    lines, may_repeat = lines_of(examples)
+    assert cut(Characters.of(texts), lines) == [[line for line in text.split("\n") if line.strip()] for text in texts]
+    words = [[tuple(sorted(words_of(line))) for line in text.split("\n") if line] for text in texts]
+    assert may_repeat.tolist() == [len({*lines}) < len(lines) for lines in words]
 
 
 LINES = st.lists(

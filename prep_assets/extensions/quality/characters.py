@@ -111,7 +111,14 @@ class Characters(Struct, frozen=True, eq=False, dict=True):
     @cached_property
     def unspaced(self) -> Parts:
         """What stands between white space, as `str.split` cuts it."""
-        return self.cut(SPACE, SPACE)[0]
+        edges = np.flatnonzero(np.diff(self.kinds & SPACE > 0, prepend=True))
+        return Parts(edges[::2], edges[1::2], np.searchsorted(edges[::2], self.ends))
+
+    def runs(self, character: str) -> Parts:
+        """Runs of a character."""
+        places = np.flatnonzero(self.codes == ord(character))
+        begins, ends = places[np.diff(places, prepend=-2) > 1], places[np.diff(places, append=len(self.codes) + 1) > 1] + 1
+        return Parts(begins, ends, np.searchsorted(begins, self.ends))
 
     def cut(self, shapes: int, apart: int, joined: bool = False) -> tuple[Parts, Hashes, Hashes, npt.NDArray[np.uint16]]:
         """Runs of characters of the same shape, but for those that stand apart; of characters that are `ALONE`, if that is of the shape, one each.
@@ -141,12 +148,9 @@ class Characters(Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def fed(self) -> Parts:
-        """Lines, cut at line feeds alone, with a character that is no white space."""
+        """Lines, cut at line feeds alone."""
         ends = np.flatnonzero(self.codes == ord("\n"))
-        begins = np.append(0, ends[:-1] + 1)
-        until = np.searchsorted(ends, self.ends, "right")
-        is_written = self.stripped(Parts(begins, ends, until))[1] > 0
-        return Parts(begins[is_written], ends[is_written], np.append(0, np.cumsum(is_written))[until])
+        return Parts(np.append(0, ends[:-1] + 1), ends, np.searchsorted(ends, self.ends, "right"))
 
     @cached_property
     def stripped_lines(self) -> tuple[Parts, Ints]:
@@ -165,6 +169,16 @@ class Characters(Struct, frozen=True, eq=False, dict=True):
         for before, character in enumerate(reversed(ending), 1):
             found &= self.codes[np.maximum(parts.ends - before, 0)] == ord(character)
         return found
+
+
+def matching(texts: Sequence[str], pattern: str) -> Bools:
+    """The texts in which a pattern of RE2 is found: bool[n]."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    said = pa.array([text.encode("utf-8", "replace") for text in texts], pa.string())
+    found: Bools = np.array(pc.match_substring_regex(said, pattern).to_numpy(zero_copy_only=False))
+    return found
 
 
 BASE, SPREAD = np.uint64(0xF1DE83E19937733D), np.uint64(0xD6E8FEB86659FD93)
@@ -199,4 +213,4 @@ def _cut(
                 count += 1
         until[text] = count
         at = end + 1
-    return begins[:count].copy(), ends[:count].copy(), until, hashes[:count].copy(), powers[:count].copy(), bits[:count].copy()
+    return begins[:count], ends[:count], until, hashes[:count], powers[:count], bits[:count]

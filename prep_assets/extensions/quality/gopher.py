@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field
 
-from prep_assets.extensions.quality.characters import LETTER, WORD
+from prep_assets.extensions.quality.characters import LETTER, SPACE, WORD
 from prep_assets.extensions.quality.steps import Examples, Finding, Step, quality_step
-from prep_assets.extensions.quality.words import by_text, characters_of, words_of
+from prep_assets.extensions.quality.words import Rules, by_rules, characters_of, lines_of, words_of
 from prep_assets.samples import document
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -47,44 +46,36 @@ def gopher_quality(
         min_stop_words: how many different ones of the, be, to, of, and, that, have, with.
     """
 
-    def rule(text: str, count: int, mean: float, words: int, bullets: float, ellipses: float, letters: float, stops: int) -> Finding | None:
-        if count < min_words:
-            return "gopher_short_doc", f"{count:,} words, min_words is {min_words:,}"
-        if count > max_words:
-            return "gopher_long_doc", f"{count:,} words, max_words is {max_words:,}"
-        if not min_word_length <= mean <= max_word_length:
-            return "gopher_word_length", f"words of {mean:.1f} characters on average, allowed are {min_word_length} to {max_word_length}"
-        symbols = max(text.count("#"), text.count("...") + text.count("…")) / max(1, words)
-        if symbols > max_symbols:
-            return "gopher_symbols", f"{symbols:.2f} hash signs or ellipses per word, max_symbols is {max_symbols}"
-        if bullets > max_bullets:
-            return "gopher_bullets", f"{bullets:.0%} of the lines begin with a bullet, max_bullets is {max_bullets:.0%}"
-        if ellipses > max_ellipses:
-            return "gopher_ellipses", f"{ellipses:.0%} of the lines end with an ellipsis, max_ellipses is {max_ellipses:.0%}"
-        if letters < min_alphabetic:
-            return "gopher_alphabetic", f"{letters:.0%} of the words have a letter, min_alphabetic is {min_alphabetic:.0%}"
-        if stops < min_stop_words:
-            return "gopher_stop_words", f"{stops} different stop words, min_stop_words is {min_stop_words}"
-        return None
-
-    def columns(examples: Examples) -> Iterable[npt.NDArray[Any]]:
+    def rules(examples: Examples) -> Rules:
         characters, words = characters_of(examples), words_of(examples).parts
-        lines, _ = characters.stripped_lines
-        is_word, with_letters = words_of(examples).kinds & WORD > 0, words_of(examples).kinds & LETTER > 0
-        bullets = (lines.lengths > 0) & np.isin(characters.codes[lines.begins], [ord("•"), ord("-")])
-        ellipses = characters.end_with(lines, "...") | characters.end_with(lines, "…")
-        count, most_words, most_lines = words.total(is_word), np.maximum(words.counts, 1), np.maximum(lines.counts, 1)
-        return [
-            count,
-            words.total(is_word * words.lengths) / np.maximum(count, 1),
-            words.counts,
-            lines.total(bullets) / most_lines,
-            lines.total(ellipses) / most_lines,
-            words.total(with_letters) / most_words,
-            words_of(examples).different(STOP_WORDS),
-        ]
+        kinds, (lines, _) = words_of(examples).kinds, characters.stripped_lines
+        most_words, most_lines = np.maximum(words.counts, 1), np.maximum(lines.counts, 1)
+        is_word = kinds & WORD > 0
+        count = words.total(is_word)
+        yield count < min_words, lambda at: ("gopher_short_doc", f"{count[at]:,} words, min_words is {min_words:,}")
+        yield count > max_words, lambda at: ("gopher_long_doc", f"{count[at]:,} words, max_words is {max_words:,}")
+        mean, allowed = words.total(is_word * words.lengths) / np.maximum(count, 1), f"{min_word_length} to {max_word_length}"
+        is_odd = (mean < min_word_length) | (mean > max_word_length)
+        yield is_odd, lambda at: ("gopher_word_length", f"words of {mean[at]:.1f} characters on average, allowed are {allowed}")
+        hashes, dots, points = map(characters.runs, "#.…")
+        symbols = np.maximum(hashes.total(hashes.lengths), dots.total(dots.lengths // 3) + points.total(points.lengths)) / most_words
+        limit = f"max_symbols is {max_symbols}"
+        yield symbols > max_symbols, lambda at: ("gopher_symbols", f"{symbols[at]:.2f} hash signs or ellipses per word, {limit}")
+        begun = characters.codes[lines.begins]
+        bullets = lines.total((lines.lengths > 0) & ((begun == ord("•")) | (begun == ord("-")))) / most_lines
+        limit = f"max_bullets is {max_bullets:.0%}"
+        yield bullets > max_bullets, lambda at: ("gopher_bullets", f"{bullets[at]:.0%} of the lines begin with a bullet, {limit}")
+        ellipses = lines.total(characters.end_with(lines, "...") | characters.end_with(lines, "…")) / most_lines
+        limit = f"max_ellipses is {max_ellipses:.0%}"
+        yield ellipses > max_ellipses, lambda at: ("gopher_ellipses", f"{ellipses[at]:.0%} of the lines end with an ellipsis, {limit}")
+        letters = words.total(kinds & LETTER > 0) / most_words
+        limit = f"min_alphabetic is {min_alphabetic:.0%}"
+        yield letters < min_alphabetic, lambda at: ("gopher_alphabetic", f"{letters[at]:.0%} of the words have a letter, {limit}")
+        stops = words_of(examples).different(STOP_WORDS)
+        limit = f"min_stop_words is {min_stop_words}"
+        yield stops < min_stop_words, lambda at: ("gopher_stop_words", f"{stops[at]} different stop words, {limit}")
 
-    return by_text(rule, columns)
+    return by_rules(rules)
 
 
 @quality_step(
@@ -102,37 +93,37 @@ def gopher_repetition(*, max_lines: Share = 0.3, max_paragraphs: Share = 0.3, ma
 
     n_grams = (*TOP_N_GRAMS, *DUPLICATE_N_GRAMS)
 
-    def rule(text: str, too_many: int, share: float) -> Finding | None:
-        if not text:
-            return "gopher_empty", "0 characters"
-        # of different lines none stood before; what stands at the ends may be the same without white space
-        written = [*filter(None, text.split("\n"))]
-        twice = len({*written}) < len(written) or text[0].isspace() or text[-1].isspace()
-        split = (("paragraphs", r"\n{2,}", text.strip(), max_paragraphs), ("lines", r"\n+", text, max_lines))
-        for what, between, whole, most in split if twice else ():
+    n_grams = (*TOP_N_GRAMS, *DUPLICATE_N_GRAMS)
+
+    def of_n_gram(number: int, share: float) -> Finding:
+        size, most = n_grams[number]
+        if number < len(TOP_N_GRAMS):
+            return "gopher_top_n_gram", f"one {size}-gram has {share:.0%} of the characters, at most {most:.0%} may"
+        return "gopher_n_grams", f"{size}-grams that stood before have {share:.0%} of the characters, at most {most:.0%} may"
+
+    def in_lines(text: str) -> Finding | None:
+        for what, between, whole, most in (("paragraphs", r"\n{2,}", text.strip(), max_paragraphs), ("lines", r"\n+", text, max_lines)):
             parts = re.split(between, whole)
             again = repeated(parts)
             if len(again) > most * len(parts):
                 return f"gopher_{what}", f"{len(again):,} of {len(parts):,} {what} stood before, at most {most:.0%} may"
             if (characters := sum(map(len, again)) / len(text)) > max_characters:
-                return (
-                    f"gopher_{what}",
-                    f"{what} that stood before have {characters:.0%} of the characters, at most {max_characters:.0%} may",
-                )
-        size, most = n_grams[too_many]
-        if share > most and size <= TOP_N_GRAMS[-1][0]:
-            return "gopher_top_n_gram", f"one {size}-gram has {share:.0%} of the characters, at most {most:.0%} may"
-        if share > most:
-            return "gopher_n_grams", f"{size}-grams that stood before have {share:.0%} of the characters, at most {most:.0%} may"
+                share = f"{characters:.0%} of the characters, at most {max_characters:.0%} may"
+                return f"gopher_{what}", f"{what} that stood before have {share}"
         return None
 
-    def columns(examples: Examples) -> Iterable[npt.NDArray[Any]]:
+    def rules(examples: Examples) -> Rules:
+        characters = characters_of(examples)
+        yield characters.lengths == 0, lambda at: ("gopher_empty", "0 characters")
+        # of different lines none stood before; what stands at the ends may be the same without white space
+        at_ends = characters.kinds[characters.ends - characters.lengths] | characters.kinds[characters.ends - 1]
+        yield lines_of(examples)[1] | (at_ends & SPACE > 0), lambda at: in_lines(examples.said[at])
         said = words_of(examples).repetitions(TOP_N_GRAMS[-1][0], DUPLICATE_N_GRAMS[-1][0])
-        shares = said / np.maximum(characters_of(examples).lengths, 1)[:, None]
-        too_many = np.argmax(shares > [most for _, most in n_grams], axis=1)  # the first
-        return [too_many, shares[np.arange(len(shares)), too_many]]
+        shares = said / np.maximum(characters.lengths, 1)[:, None]
+        over = shares > [most for _, most in n_grams]
+        yield np.logical_or.reduce(over, axis=1), lambda at: of_n_gram(first := int(np.argmax(over[at])), shares[at, first])
 
-    return by_text(rule, columns)
+    return by_rules(rules)
 
 
 def repeated(parts: Sequence[str]) -> list[str]:

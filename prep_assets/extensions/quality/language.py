@@ -29,7 +29,7 @@ class Identifier(Struct, frozen=True, eq=False):
         library: its identifier, which knows the language and the prior of each class.
         moves: uint32[r * 256], row and byte → the next state.
         rows: uint32[s], state → where its row begins in `moves`.
-        features: int32[s], state → the feature that is found there, -1 for none.
+        features: int32[s], state → the feature that is found there, f for none.
         weights: float32[f, c], of each feature for each class.
     """
 
@@ -53,8 +53,9 @@ class Identifier(Struct, frozen=True, eq=False):
         counted = np.log1p(counts)
         scores = np.zeros((len(texts), len(self.labels)), np.float32)
         for number, (begin, end) in enumerate(pairwise([0, *until.tolist()])):
-            if begin < end:  # one by one and in this order, as floating-point sums depend on it
-                scores[number] = counted[begin:end] @ self.weights.take(feature[begin:end], axis=0) + self.library.nb_pc
+            # one by one and in this order, as floating-point sums depend on it
+            np.matmul(counted[begin:end], self.weights.take(feature[begin:end], axis=0), out=scores[number])
+        scores[np.diff(until, prepend=0) > 0] += self.library.nb_pc
         scores *= (1.0 / np.sqrt(np.maximum(lengths, 1))).astype(np.float32)[:, None]
         np.exp(scores - scores.max(axis=1, keepdims=True), out=scores)
         scores /= scores.sum(axis=1, keepdims=True)
@@ -96,22 +97,20 @@ def _features(
             if at < lengths[lane]:
                 place = begins[lane] + at
                 state[lane] = states[place] = moves[rows[state[lane]] + stream[place]]
-    seen, until = np.zeros(classes, np.float32), np.zeros(len(ends), np.int64)
-    found, counts = np.empty(len(stream), np.int64), np.empty(len(stream), np.float32)
-    begin, count = 0, 0
+    seen, until = np.zeros(classes + 1, np.float32), np.zeros(len(ends), np.int64)
+    found, counts = np.empty(len(stream) + 1, np.int64), np.empty(len(stream), np.float32)
+    begin, count, seen[classes] = 0, 0, 1  # no feature is never a new one, without a branch, which a processor would guess wrong
     for text in range(len(ends)):
         first = count
         for at in range(begin, ends[text]):
             feature = features[states[at]]
-            if feature >= 0:
-                if seen[feature] == 0:
-                    found[count] = feature
-                    count += 1
-                seen[feature] += np.float32(1)
+            found[count] = feature
+            count += seen[feature] == 0
+            seen[feature] += np.float32(1)
         for number in range(first, count):
             counts[number], seen[found[number]] = seen[found[number]], 0
         begin, until[text] = ends[text], count
-    return found[:count].copy(), counts[:count].copy(), until
+    return found[:count], counts[:count], until
 
 
 @bounded_cache("identifiers of languages", 4)
@@ -127,4 +126,5 @@ def identifier(among: tuple[str, ...] | None) -> Identifier:
     if moves[_BETWEEN[0] :: 256].any() or features[0] >= 0:
         raise ConfigError("quality step 'language': this version of py3langid has a model of another kind. Install py3langid 0.4")
     rows = (np.array(library.tk_row, np.int64) << 8).astype(np.uint32)
+    features[features < 0] = len(library.nb_ptc)
     return Identifier(library, moves, rows, features, np.ascontiguousarray(library.nb_ptc, np.float32))

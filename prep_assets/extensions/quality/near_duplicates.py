@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain
+from itertools import chain, starmap
+from struct import Struct
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -143,7 +144,8 @@ def signatures_of(words: Words, size: int, hashes: int) -> npt.NDArray[np.uint32
 
     n_grams, until = words.n_grams(size, short=True)
     matrix = RMinHash.digest_matrix_from_flat_token_hashes(n_grams, np.append(0, until).astype(np.uint64), hashes, 1)
-    signatures = np.fromiter(chain.from_iterable(matrix.to_rows()), np.uint32, len(until) * hashes).reshape(-1, hashes)
+    rows = b"".join(starmap(Struct(f"={hashes}I").pack, matrix.to_rows()))
+    signatures = np.frombuffer(bytearray(rows), np.uint32).reshape(-1, hashes)
     signatures[words.parts.counts == 0] = _NONE
     return signatures
 

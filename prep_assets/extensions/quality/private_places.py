@@ -7,14 +7,15 @@ import re
 import string
 import sys
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.array_types import Ints
+from prep_assets.array_types import Bools, Ints
 from prep_assets.config.family import PrivateKind as Kind
+from prep_assets.extensions.quality.characters import matching
 from prep_assets.extensions.quality.units import replaced
 
 Span = tuple[int, int]
@@ -24,8 +25,9 @@ _AROUND: Mapping[Kind, int] = {"email": 400, "phone": 24}
 """Characters around a condition that decide about a value: the longest address, an extension; 64 for other kinds."""
 SHORTEST_SECRET = 20
 """The fewest characters of a secret in a row."""
-_CHAIN = re.compile(r"[0-9](?:[-x ()\[\]./~+X_\t\u2053\u223c\u30fc]{0,4}[0-9]){4,}")
-"""Digits, and what may stand between them: phonenumbers' punctuation in plain characters, the + of Swedish ids, signs of cards."""
+_BETWEEN = np.zeros(256, np.bool_)
+_BETWEEN[[*b"-x ()[]./~+X_\t"]] = True
+"""ASCII → whether up to four of it may stand between digits: phonenumbers' punctuation in plain characters, the + of Swedish ids, signs of cards."""
 _BEHIND_LETTERS = re.compile(r"[0-9](?:(?<=(?<![A-Za-z0-9])[A-Za-z]{2}.)|(?<=(?<![A-Za-z0-9])[A-Z]{2}\ .)|(?<=[A-Za-z]{6}.))")
 """A digit behind what an IBAN or a national id begins with: the country's two letters, or six letters of a name."""
 _IP = re.compile(r"[0-9](?:(?:\.[0-9]{1,3}){2}\.[0-9]|[0-9A-Fa-f]{3}:[0-9A-Fa-f]{0,4}:)")
@@ -67,8 +69,8 @@ def plain(text: str) -> str:
 
 # Encoded texts. Places are those of the text as it is, so that no library can decode it first.
 
-_AT, _DOT = "@|at|ät|arroba|chiocciola|собака|アット", r"\.|dot|punkt|punto|ponto|point|punt|nokta|kropka|точка|ドット"
-_INVISIBLE = r"\u200b-\u200d\u2060\ufeff"
+_AT, _DOT = "@|at|ät|arroba|ch[iıİ]occ[iıİ]ola|собака|アット", r"\.|dot|punkt|punto|ponto|po[iıİ]nt|punt|nokta|kropka|точка|ドット"
+_INVISIBLE = "\u200b-\u200d\u2060\ufeff"
 _ENCODED = re.compile(
     rf"[&%\\(\[{{<{_INVISIBLE}](?:"
     r"(?<=&)(?:#[0-9]{1,7}|#[xX][0-9A-Fa-f]{1,6}|[A-Za-z][A-Za-z0-9]{1,30});"
@@ -102,6 +104,13 @@ _SPOKEN = re.compile(
 )
 _SAID = re.compile(" (?:@|arroba|chiocciola|собака|ät|dot|DOT|punkt) ")
 """What an address that is spelt without brackets has one of."""
+_MAY_BE_ENCODED = rf"&[#A-Za-z]|%[2-7c-fC-F]|\\[ux]|[(\[{{<] ?(?i:{_AT}|{_DOT}) ?[)\]}}>]|</?[A-Za-z!]|[{_INVISIBLE}]|{_SAID.pattern}"
+"""A pattern of RE2 for what every text with escapes has: quicker for many texts, as RE2 compiles it each time."""
+
+
+def may_be_encoded(texts: Sequence[str]) -> Iterable[int]:
+    """The texts that `decoded` may change."""
+    return np.flatnonzero(matching(texts, _MAY_BE_ENCODED)).tolist() if len(texts) > 64 else range(len(texts))
 
 
 def decoded(text: str) -> tuple[str, Ints, Ints] | None:
@@ -193,28 +202,41 @@ def _conditions(text: str) -> Iterator[tuple[Kind, int, int]]:
     """Yield the first and the last character of what a value of a kind must have."""
     for found in re.finditer("@", text):
         yield "email", found.start(), found.start()
-    raw = text.encode("ascii", "replace")
+    # punctuation of phonenumbers that is not in ASCII when plain
+    raw = text.replace("\u2053", "~").replace("\u223c", "~").replace("\u30fc", "~").encode("ascii", "replace")
     codes = np.frombuffer(raw + bytes(8), np.uint8)
     digits = np.flatnonzero(codes - ord("0") < 10)
-    done = 0
-    for at in _close(digits, 5, 20):
-        if at >= done and (chain := _CHAIN.match(text, at)):
-            done, count = chain.end(), sum(map(str.isdigit, chain[0]))
-            if count >= 7 or "+" in text[max(0, at - 3) : at]:
-                yield "phone", at, done - 1
-            if count >= 13:
-                yield "card", at, done - 1
-            if count >= 6:
-                yield "national_id", at, done - 1
-    for at in _close(digits, 13, 24):
+    gaps = np.diff(digits, append=sys.maxsize)
+    apart = gaps > 5
+    signed = np.flatnonzero((gaps > 1) & ~apart)
+    for sign in range(1, 5):
+        apart[signed] |= (gaps[signed] > sign) & ~_BETWEEN[codes[digits[signed] + sign]]
+    lasts, sizes = _runs(apart)
+    begins, ends = digits[lasts - sizes + 1], digits[lasts]
+    plus = (codes[begins[:, None] - (1, 2, 3)] == ord("+")).any(axis=1)
+    # digits of a card or an id have at most one sign between any two; six of an id have a letter or another sign behind
+    behind, more = codes[digits + 1], codes[digits + 2]
+    close, counts = _runs(apart | (gaps > 2) | (gaps > 1) & (behind != ord(" ")) & (behind - ord("-") > 2))
+    may_be_card, may_be_id = np.zeros((2, len(sizes)), np.bool_)
+    may_be_card[np.searchsorted(lasts, close[counts > 12])] = True
+    behind, more = behind[close], more[close]
+    counts += (behind >= ord("A")) | (behind == ord("+")) | (behind == ord(" ")) & (more >= ord("A"))
+    may_be_id[np.searchsorted(lasts, close[counts > 6])] = True
+    chains: dict[Kind, Bools] = {"phone": (sizes > 6) | (sizes > 4) & plus, "card": may_be_card, "national_id": may_be_id}
+    for kind, there in chains.items():
+        yield from ((kind, first, last) for first, last in zip(begins[there].tolist(), ends[there].tolist(), strict=True))
+    groups, sizes = _runs(gaps > 1)
+    fours = groups[sizes == 4] - 3
+    thirteenth = np.append(digits, [sys.maxsize] * 12)[fours + 12]
+    for at in digits[fours[thirteenth - digits[fours] <= 24]].tolist():
         if card := CARD.match(text, at):
             yield "card", at, card.end("end") - 1
     before = codes[digits - 1]
-    for at in digits[(before >= ord("A")) | (before == ord(" ")) & (codes[digits - 2] >= ord("A"))].tolist():
+    for at in digits[(before >= ord("A")) | (before == ord(" ")) & (codes[digits - 2] - ord("A") < 26)].tolist():
         if _BEHIND_LETTERS.match(text, at):
             yield "iban", at, at
             yield "national_id", at, at
-    for at in digits[(codes[digits + 1] == ord(".")) | (codes[digits + 4] == ord(":"))].tolist():
+    for at in digits[(codes[digits + 1] == ord(".")) & (codes[digits + 2] - ord("0") < 10) | (codes[digits + 4] == ord(":"))].tolist():
         if address := _IP.match(text, at):
             yield "ip", at, address.end() - 1
     keys, at = raw.translate(_AS_KEYS), 0
@@ -225,7 +247,7 @@ def _conditions(text: str) -> Iterator[tuple[Kind, int, int]]:
         yield "secret", found.start(), len(text)
 
 
-def _close(digits: Ints, count: int, within: int) -> list[int]:
-    """The digits from which on so many stand within so many characters."""
-    last = digits[count - 1 :]
-    return digits[: len(last)][last - digits[: len(last)] <= within].tolist()  # type: ignore[no-any-return]
+def _runs(apart: Bools) -> tuple[Ints, Ints]:
+    """The last digit of each run, and how many it has; after which digits there is another run."""
+    lasts = np.flatnonzero(apart)
+    return lasts, np.diff(lasts, prepend=-1)

@@ -25,7 +25,7 @@ from msgspec import Struct
 from prep_assets.config.family import PrivateKind as Kind
 from prep_assets.config.loading import payload_digest
 from prep_assets.errors import ConfigError
-from prep_assets.extensions.quality.private_places import CARD, SHORTEST_SECRET, Places, Span, decoded, places, plain
+from prep_assets.extensions.quality.private_places import CARD, SHORTEST_SECRET, Places, Span, decoded, may_be_encoded, places, plain
 from prep_assets.extensions.quality.steps import text_of
 
 # What finds a kind yields values that may overlap: those yielded first count, see `_values`.
@@ -168,7 +168,7 @@ def _ids(text: str) -> Places:
         if any(_is_id(module, found[0]) for module, form in _IDS.items() if re.fullmatch(form, found[0], re.IGNORECASE)):
             yield found.span()
     for found in _NUMBER.finditer(text):
-        before = text[max(0, found.start() - _NEAR) : found.start()]
+        before = _DIGITS.split(text[max(0, found.start() - _NEAR) : found.start()])[-1]  # no name has digits
         names = _NAMED_IDS.items() if _ANY_NAME.search(before) else ()
         if any(_is_id(module, found[0]) for module, name in names if re.search(_BEHIND.format(name), before, re.IGNORECASE)):
             yield found.span()
@@ -247,10 +247,18 @@ def _ips(text: str) -> Places:
 # Phone numbers.
 
 _PHONE = re.compile(r"(?<![A-Za-z0-9+])(?:\+|00 ?(?=[1-9]))[1-9][0-9 ().\-/]{5,24}[0-9](?![0-9])")
-_INTERNATIONAL = re.compile(r"(?<![0-9])\+[^0-9\n]{0,4}[0-9](?:[^0-9A-Za-z+]{0,4}[0-9]){4}")
-"""What a number with + has, and a sum has not."""
+_SIGN = r"[-x() .\[\]/~\u2053\u223c\u30fc]"
+"""What phonenumbers takes between digits, up to four of them."""
+_PREFIX = re.compile(rf"\+[^0-9\n=]{{0,4}}[0-9](?:{_SIGN}{{0,4}}[0-9]){{4}}|(?<![0-9])00 ?[1-9]")
+"""What a number with + or 00 has, and a sum has not."""
 _MAY_BE_NATIONAL = re.compile(r"(?:^|[^0-9A-Za-z+])\(?[0-9](?:[ ./()-]{0,2}[0-9]){6,}(?![0-9./() -]*=)")
 """A number without a prefix, and no sum."""
+_IN_GROUPS = re.compile(
+    rf"(?:[(\[]{_SIGN}{{0,4}}|(?<![0-9])(?=[0-9]+{_SIGN}{{1,4}}[0-9]))[0-9](?:{_SIGN}{{0,4}}[0-9]){{6}}|(?<![0-9])(?:0[0-9]{{6}}|[0-9]{{11}}(?![0-9]))"
+    r"|[0-9][ \t,]*(?:e?xt|[#~]|int|доб|anexo)|;ext",
+    re.IGNORECASE,
+)
+"""What a number has for which `_is_written_as_phone` holds, or an extension."""
 _DECIMAL = re.compile(r"\+?[0-9]{1,3}\.[0-9]{4,}")
 _DATE = re.compile(
     r"(?<![0-9./:-])(?:[0-9]{4}-[0-9]{2}-[0-9]{2}|[0-9]{1,2}:[0-9]{2}|(?:0?[1-9]|1[0-2]) ?/ ?[0-9]{2}(?:/?[0-9]{2,4})?"
@@ -282,12 +290,13 @@ def countries_of(texts: Mapping[int, str]) -> dict[int, tuple[str, ...]]:
 def _phones(text: str, countries: Sequence[str] = (), spoken: Sequence[str] = ()) -> Places:
     """Numbers with + or 00; national ones of `countries`; those of countries whose language the text is `spoken` in, if they are written as phone numbers.
     They are looked for without dates and times first, which the library would take for the ends of some."""
-    for read in dict.fromkeys((_DATE.sub(lambda date: "|" * len(date[0]), text), text)):
-        national = countries if _MAY_BE_NATIONAL.search(read) else ()
-        for country in (None, *national) if _INTERNATIONAL.search(read) else national:
+    has_prefix = _PREFIX.search(text)
+    for read in dict.fromkeys((_DATE.sub(lambda date: "|" * len(date[0]), text), text) if has_prefix or countries or spoken else ()):
+        national = countries if countries and _MAY_BE_NATIONAL.search(read) else ()
+        for country in (None, *national) if has_prefix else national:
             yield from _matched(read, country)
         yield from _with_prefix(read)
-        for country in spoken if _may_be_national(read) else ():
+        for country in spoken if spoken and _may_be_national(read) else ():
             yield from (span for span in _matched(read, country, strictly=True) if _is_written_as_phone(read[slice(*span)]))
 
 
@@ -298,7 +307,8 @@ def _is_written_as_phone(number: str) -> bool:
 
 
 def _may_be_national(text: str) -> bool:
-    return any(_is_written_as_phone(run[0].strip(" \n\t,;:\"'(")) for run in _MAY_BE_NATIONAL.finditer(text))
+    runs = _MAY_BE_NATIONAL.finditer(text)
+    return any(_is_written_as_phone(run[0].strip(" \n\t,;:\"'(")) for run in runs) and _IN_GROUPS.search(text) is not None
 
 
 def _with_prefix(text: str) -> Places:
@@ -402,8 +412,8 @@ def values_of(
         countries: those whose phone numbers are found without a prefix too, such as ``DE``; null: those of the text's language.
         beside: the texts of a row, which tell its language better than each alone.
     """
-    read = [decoded(text) for text in texts]
-    said = [text if of is None else of[0] for text, of in zip(texts, read, strict=True)]
+    read = {number: of for number in may_be_encoded(texts) if (of := decoded(texts[number]))}
+    said = [read[number][0] if number in read else text for number, text in enumerate(texts)]
     written, ends = plain("\n".join(said)), np.cumsum([len(text) + 1 for text in said], dtype=np.int64) - 1
     found = [(at, written[ends[at] - len(said[at]) : ends[at]], where) for at, where in places(written, ends, kinds).items()]
     asked = found if countries is None else ()
@@ -413,7 +423,7 @@ def values_of(
     spoken = countries_of(unsure)
     for at, text, where in found:
         if values := _values(text, where, countries or (), spoken.get(at, ())):
-            if of := read[at]:
+            if of := read.get(at):
                 values = [(kind, int(of[1][start]), int(of[2][stop - 1])) for kind, start, stop in values]
             yield at, values
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field
 
 from prep_assets.array_types import Ints
-from prep_assets.extensions.quality.characters import LETTER, MARK, STOP, TERMINAL, WORD, Characters, Parts
+from prep_assets.extensions.quality.characters import LETTER, MARK, STOP, TERMINAL, WORD, Characters, Parts, matching
 from prep_assets.extensions.quality.gopher import Share, repeated
 from prep_assets.extensions.quality.steps import Examples, Finding, Judged, Step, by_block, quality_step
-from prep_assets.extensions.quality.words import by_text, characters_of, words_of
+from prep_assets.extensions.quality.words import Rules, by_rules, characters_of, lines_of, words_of
 from prep_assets.samples import document
 
 _ENDS = (".", "?", "!", '"', "'")
@@ -41,9 +39,8 @@ def sentences_of(characters: Characters, lines: Parts) -> Ints:
     edges = np.append(0, np.flatnonzero(is_mark[1:] != is_mark[:-1]) + 1)
     tails = np.maximum(words.begins[marked], edges[np.searchsorted(edges, words.ends[marked]) - 1])  # where the marks at its end begin
     marks = np.flatnonzero(kinds & STOP > 0)
-    dots = marks[codes[marks] == ord(".")]
-    runs = np.flatnonzero(np.diff(dots, prepend=-2) > 1)
-    single = dots[runs[np.diff(runs, append=len(dots)) % 3 == 1]]  # the others are ellipses
+    dots = characters.runs(".")
+    single = dots.begins[dots.lengths % 3 == 1]  # the others are ellipses
     stops = np.sort(np.concatenate([marks[codes[marks] != ord(".")], single, [len(codes)]]))
     ended = np.zeros(len(words.ends) + 1, np.bool_)  # before each word, whether another sentence may begin
     ended[marked + 1] = stops[np.searchsorted(stops, tails)] < words.ends[marked]
@@ -106,16 +103,12 @@ def c4_quality(
         return None, int(sentences_of(of, of.stripped_lines[0]).sum()), left_out
 
     def judge(examples: Examples) -> Judged:
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         characters = characters_of(examples)
         lines, words = characters.stripped_lines
         counted = np.isin(characters.codes[lines.ends - 1], [*map(ord, _ENDS)]) & (words >= max(1, min_words))
         counted &= ~characters.end_with(lines, "...")
         sentences, left_out = lines.total(sentences_of(characters, lines) * counted), lines.total(~counted)
-        said = pa.array([text.encode("utf-8", "replace") for text in examples.said], pa.string())
-        are_special = np.array(pc.match_substring_regex(said, _SPECIAL).to_numpy(zero_copy_only=False))
+        are_special = matching(examples.said, _SPECIAL)
         are_special[characters.unspaced.texts[characters.unspaced.lengths > max_word]] = True
         found: dict[int, Finding] = {}
         for at in np.flatnonzero(are_special).tolist():
@@ -153,25 +146,24 @@ def fineweb_quality(
         max_lines_per_word: line breaks per word.
     """
 
-    def rule(text: str, words: int, lines: int, ended: float, short: float) -> Finding | None:
-        if not lines:
-            return "fineweb_empty", "0 lines with a character"
-        if ended < min_ended_lines:
-            return "fineweb_line_punctuation", f"{ended:.0%} of the lines end as sentences do, min_ended_lines is {min_ended_lines:.0%}"
-        if short > max_short_lines:
-            return "fineweb_short_lines", f"{short:.0%} of the lines are short, max_short_lines is {max_short_lines:.0%}"
+    def repeats(text: str) -> Finding | None:
         again = sum(map(len, repeated([*filter(str.strip, text.split("\n"))]))) / max(1, len(text.replace("\n", "")))
-        if again > max_repeated:
-            return "fineweb_repeated", f"lines that stood before have {again:.1%} of the characters, max_repeated is {max_repeated:.1%}"
-        breaks = text.count("\n") / max(1, words)
-        if breaks > max_lines_per_word:
-            return "fineweb_list", f"{breaks:.2f} line breaks per word, max_lines_per_word is {max_lines_per_word}"
-        return None
+        detail = f"lines that stood before have {again:.1%} of the characters, max_repeated is {max_repeated:.1%}"
+        return ("fineweb_repeated", detail) if again > max_repeated else None
 
-    def columns(examples: Examples) -> Iterable[npt.NDArray[Any]]:
-        lines = characters_of(examples).fed
-        ended = lines.total(characters_of(examples).kinds[lines.ends - 1] & TERMINAL > 0)
-        short, most = lines.total(lines.lengths <= short_line), np.maximum(lines.counts, 1)
-        return [words_of(examples).parts.counts, lines.counts, ended / most, short / most]
+    def rules(examples: Examples) -> Rules:
+        lines, may_repeat = lines_of(examples)
+        most = np.maximum(lines.counts, 1)
+        yield lines.counts == 0, lambda at: ("fineweb_empty", "0 lines with a character")
+        ended = lines.total(characters_of(examples).kinds[lines.ends - 1] & TERMINAL > 0) / most
+        limit = f"min_ended_lines is {min_ended_lines:.0%}"
+        yield ended < min_ended_lines, lambda at: ("fineweb_line_punctuation", f"{ended[at]:.0%} of the lines end as sentences do, {limit}")
+        short = lines.total(lines.lengths <= short_line) / most
+        limit = f"max_short_lines is {max_short_lines:.0%}"
+        yield short > max_short_lines, lambda at: ("fineweb_short_lines", f"{short[at]:.0%} of the lines are short, {limit}")
+        yield may_repeat, lambda at: repeats(examples.said[at])
+        breaks = (characters_of(examples).fed.counts - 1) / np.maximum(words_of(examples).parts.counts, 1)
+        limit = f"max_lines_per_word is {max_lines_per_word}"
+        yield breaks > max_lines_per_word, lambda at: ("fineweb_list", f"{breaks[at]:.2f} line breaks per word, {limit}")
 
-    return by_text(rule, columns)
+    return by_rules(rules)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property, wraps
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from prep_assets.array_types import Hashes, Ints
+from prep_assets.array_types import Bools, Hashes, Ints
 from prep_assets.extensions.quality.characters import ALONE, BASE, SPACE, SPREAD, WORD, Characters, Parts
 from prep_assets.extensions.quality.compiled import compiled
 from prep_assets.extensions.quality.steps import Examples, Finding, Judged, Step, by_block
 
+T = TypeVar("T")
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -103,7 +104,7 @@ def _n_grams(words: Hashes, word_until: Ints, n: int, short: bool) -> tuple[Hash
                 values[count] = value
                 count += 1
         begin, until[text] = word_until[text], count
-    return values[:count].copy(), until
+    return values[:count], until
 
 
 @compiled
@@ -157,30 +158,56 @@ def _repetitions(words: Hashes, letters: Hashes, powers: Hashes, lengths: Ints, 
     return characters
 
 
+def once(make: Callable[[Examples], T]) -> Callable[[Examples], T]:
+    """Columns of a block of examples, made once for all steps."""
+
+    @wraps(make)
+    def of(examples: Examples) -> T:
+        made: dict[Any, T] = examples.__dict__
+        return made[make] if make in made else made.setdefault(make, make(examples))
+
+    return of
+
+
+@once
 def characters_of(examples: Examples) -> Characters:
-    """The characters of what examples say, made once for all steps."""
-    made: dict[str, Any] = examples.__dict__
-    if "characters" not in made:
-        made["characters"] = Characters.of(examples.said)
-    found: Characters = made["characters"]
-    return found
+    """The characters of what examples say."""
+    return Characters.of(examples.said)
 
 
+@once
 def words_of(examples: Examples) -> Words:
-    """The words of what examples say, and runs of punctuation, made once for all steps."""
-    made: dict[str, Any] = examples.__dict__
-    if "words" not in made:
-        made["words"] = Words.of(characters_of(examples))
-    found: Words = made["words"]
-    return found
+    """The words of what examples say, and runs of punctuation."""
+    return Words.of(characters_of(examples))
 
 
-def by_text(rule: Callable[..., Finding | None], columns: Callable[[Examples], Iterable[npt.NDArray[Any]]]) -> Step:
-    """The step that applies a rule to what each example says, and to what `columns` says of it."""
+@once
+def lines_of(examples: Examples) -> tuple[Parts, Bools]:
+    """The lines of what examples say, cut at line feeds alone, that have a word; and which texts may have a line twice that is not empty: bool[n]."""
+    words, lines = words_of(examples), characters_of(examples).fed
+    first, last = (np.searchsorted(words.parts.begins, places) for places in (lines.begins, lines.ends))
+    sums = np.append(np.uint64(0), np.cumsum(words.hashes))
+    not_empty = np.flatnonzero(lines.lengths)
+    texts = lines.texts[not_empty]
+    values = sums[last[not_empty]] - sums[first[not_empty]] + mixed(texts.astype(np.uint64))
+    order = np.argsort(values)
+    may_repeat = np.zeros(len(lines.until), np.bool_)
+    may_repeat[texts[order[1:][values[order[1:]] == values[order[:-1]]]]] = True
+    written = last > first
+    return Parts(lines.begins[written], lines.ends[written], np.append(0, np.cumsum(written))[lines.until]), may_repeat
+
+
+Rules = Iterator[tuple[Bools, Callable[[int], Finding | None]]]
+"""For each rule which texts may break it, bool[n], and what it says of one of them, by its number, asked before the next rule; the first broken counts."""
+
+
+def by_rules(rules: Callable[[Examples], Rules]) -> Step:
+    """The step that applies rules to the texts of a block."""
 
     def judge(examples: Examples) -> Judged:
-        numbers = zip(examples.said, *(column.tolist() for column in columns(examples)), strict=True)
-        found = ((number, rule(*of_text)) for number, of_text in enumerate(numbers))
-        return Judged({number: finding for number, finding in found if finding is not None})
+        found: dict[int, Finding] = {}
+        for may_break, finding in rules(examples):
+            found |= {at: of for at in np.flatnonzero(may_break).tolist() if at not in found and (of := finding(at))}
+        return Judged(dict(sorted(found.items())))
 
     return by_block(judge)
