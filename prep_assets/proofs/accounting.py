@@ -352,7 +352,7 @@ class Ledger:
             if self.seen is not None:
                 self.seen(numbers, block.payloads, read)
             if self.takes is not None:
-                self._judge_taken(block, [(i, numbers[i]) for i in read], self.takes)
+                self._judge_taken(block, read, numbers, self.takes)
 
     def _judge_stored(self, block: Selected, kept: Ints, record: Ints, good: npt.NDArray[np.bool_]) -> None:
         """Judge stored rows that look wrong, or whose side of the split only their fields decide."""
@@ -396,11 +396,11 @@ class Ledger:
         """Judge rows of a block again; `rows`: their fields by index."""
         return self.again([block.files[i] for i in rows], [block.rows[i] for i in rows], list(rows.values()))
 
-    def _judge_taken(self, block: Selected, read: Sequence[tuple[int, int]], takes: Callable[[Mapping[str, Any]], str]) -> None:
-        """Judge the rows of a block that their schema takes; `read`: their indices, and the numbers by which they are chosen."""
-        for i, number in read:
+    def _judge_taken(self, block: Selected, read: Sequence[int], numbers: Sequence[int], takes: Callable[[Mapping[str, Any]], str]) -> None:
+        """Judge the rows of a block that their schema takes, by their indices; `numbers`: those by which rows are chosen."""
+        for i in read:
             payload = block.payloads[i]
-            if payload is not None and self.sampled.takes(number, payload) and (fault := takes(payload)):
+            if payload is not None and self.sampled.takes(numbers[i], payload) and (fault := takes(payload)):
                 self._fault(block, i, f"is taken by its schema, but {fault}")
 
     def _fault(self, block: Selected, i: int, what: str) -> None:

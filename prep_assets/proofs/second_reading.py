@@ -337,21 +337,16 @@ def _open_zstd(stream: IO[bytes]) -> Any:
 def _lines(stream: IO[bytes], between: Between) -> Iterator[tuple[int, bytes | None]]:
     """Yield number and text of lines that are not blank; `None` for one that is too long."""
     left, number, line = sys.maxsize if between.bytes is None else between.bytes, between.first, b""
-
-    def next_line() -> bytes:
-        nonlocal left
-        data = stream.readline(min(left, LINE_BYTES + 2))
-        left -= len(data)
-        return data
-
-    while data := next_line():
-        line = data
-        text = line.removesuffix(b"\n")
+    most = LINE_BYTES + 2
+    while data := stream.readline(min(left, most)):
+        left, line = left - len(data), data
+        text = data.removesuffix(b"\n")
         if number == 0:
             text = text.removeprefix(b"\xef\xbb\xbf")
         if len(text) > LINE_BYTES:
             while line and not line.endswith(b"\n"):
-                line = next_line()
+                line = stream.readline(min(left, most))
+                left -= len(line)
             yield number, None
         elif text.strip():
             yield number, text
