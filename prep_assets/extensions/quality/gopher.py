@@ -93,8 +93,6 @@ def gopher_repetition(*, max_lines: Share = 0.3, max_paragraphs: Share = 0.3, ma
 
     n_grams = (*TOP_N_GRAMS, *DUPLICATE_N_GRAMS)
 
-    n_grams = (*TOP_N_GRAMS, *DUPLICATE_N_GRAMS)
-
     def of_n_gram(number: int, share: float) -> Finding:
         size, most = n_grams[number]
         if number < len(TOP_N_GRAMS):
