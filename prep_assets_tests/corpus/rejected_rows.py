@@ -149,7 +149,7 @@ REFUSED: Mapping[str, tuple[Mapping[str, Any], list[Unfit]]] = {
             (chat(USER, CALLED_TWICE, said("tool", "4", tool_call_id="c2"), ANSWER), "unanswered_tool_call"),
             (chat(USER, CALLED_TWICE, said("tool", "4", tool_call_id="c1")), "unanswered_tool_call"),
             # a result that nobody asked for, and a call that nobody answers
-            (chat(USER, ANSWER, said("tool", "4"), ANSWER), "role_order"),
+            *((chat(USER, said("assistant", answer), said("tool", "4"), ANSWER), "role_order") for answer in ("a", "5")),
             (chat(USER, said("assistant", '{"celsius": 4}'), said("observation", "4"), ANSWER), "role_order"),
             (chat(USER, CALLED, ANSWER), "unanswered_tool_call"),
             (chat(USER, CALLED, USER, ANSWER), "unanswered_tool_call"),

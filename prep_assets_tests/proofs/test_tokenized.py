@@ -43,6 +43,14 @@ def test_what_is_trained_is_what_the_stretches_decode_to() -> None:
     assert left.derived == Derived("", (), (), 0, ()) and left.taken == 0
 
 
+@pytest.mark.parametrize(("mode", "kept"), [("start", slice(2, 5)), ("end", slice(0, 3))])
+def test_a_row_is_cut_at_the_start_or_at_the_end(mode: str, kept: slice) -> None:
+    ids, weights = ids_of("one two three four five")[:5], [0.5, 1.0, 0.0, 0.25, 1.0]
+    left = left_of_tokenized(sample(ids, weights), Truncation(mode, 3), nothing, VOCABULARY)
+    assert left.ids is not None and left.weights is not None
+    assert (left.ids.tolist(), left.weights.tolist(), left.taken) == (ids[kept], weights[kept], 2)
+
+
 def test_text_and_messages_must_have_the_ids_of_the_row() -> None:
     ids = ids_of(CHATML)
     controls = [(0, 12), (19, 29)]
