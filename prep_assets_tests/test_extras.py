@@ -69,7 +69,7 @@ PROVES = {
     "sentencepiece": ("import sentencepiece", ("dagster", "torch")),
     "mistral": ("import mistral_common", ("dagster", "torch")),
     "encoders": (
-        "from prep_assets.extensions.encoders.formats import find; f = find('encoder:gpt-oss', None)\n"
+        "from prep_assets.extensions.encoders.names import find; f = find('encoder:gpt-oss', None)\n"
         "chat = [{'role': 'user', 'content': 'Hi'}]; assert f.render(chat, (), {}, True) == f.render_again(chat, (), {}, True)",
         ("dagster",),
     ),

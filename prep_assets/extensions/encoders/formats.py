@@ -1,4 +1,4 @@
-"""`template: encoder:NAME`: formats that two packages write, and the user's own."""
+"""A format of chats that two implementations write."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from itertools import groupby
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from prep_assets.caches import bounded_cache
-from prep_assets.errors import ConfigError, TemplateError, nearest
+from prep_assets.errors import ConfigError, TemplateError
 
 PREFIX = "encoder:"
 Interval = tuple[int, int]
@@ -24,32 +23,6 @@ Write = Callable[[Messages, Sequence[Any], Options, bool], str]
 """Messages, tools, options, whether to end with the generation prompt → text."""
 Mark = Callable[[Messages, Sequence[Any], Options, bool], tuple[str, tuple[Interval, ...]] | None]
 """The same → text, and the characters in it that a model generates; `None` if the package cannot tell."""
-
-_SHIPPED = {"deepseek-v4": "deepseek", "gpt-oss": "harmony"}
-"""Name → module with a `FORMAT`."""
-
-
-def find(name: str, base: Path | None) -> Format | None:
-    """The format that a template's name asks for; `None` if it is no ``encoder:NAME``.
-
-    Raises:
-        TemplateError: there is no such format, a package that it needs is missing, or the user's function fails its own chats.
-    """
-    if not name.startswith(PREFIX):
-        return None
-    wanted = name.removeprefix(PREFIX)
-    if ":" in wanted:
-        from prep_assets.extensions.encoders import own
-
-        return own.format_of(wanted)
-    if wanted not in _SHIPPED:
-        raise TemplateError(
-            f"no encoder {wanted!r}{nearest(wanted, _SHIPPED) or '.'} Known: {', '.join(_SHIPPED)}, or a function of your own, "
-            f"{PREFIX}package.module:function (docs/encoders.md)"
-        )
-    found: Format = import_module(f"{__package__}.{_SHIPPED[wanted]}").FORMAT
-    found.check_installed()
-    return found
 
 
 @dataclass(frozen=True)

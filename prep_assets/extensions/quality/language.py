@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from itertools import pairwise
 from typing import Any
 
@@ -13,6 +14,7 @@ from msgspec import Struct
 from prep_assets.caches import bounded_cache
 from prep_assets.errors import ConfigError
 from prep_assets.extensions.quality.compiled import compiled
+from prep_assets.samples import changed
 
 LONGEST = 2000
 """Characters of an example that are looked at, from its start."""
@@ -113,18 +115,25 @@ def _features(
     return found[:count], counts[:count], until
 
 
-@bounded_cache("identifiers of languages", 4)
-def identifier(among: tuple[str, ...] | None) -> Identifier:
-    """The library's model, which takes half a second to load."""
+@bounded_cache("model of languages", 1)
+def _model() -> Identifier:
+    """The library's model, which takes half a second to load, of all languages."""
     from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
     library: Any = LanguageIdentifier.from_model_file(MODEL_FILE)
-    if unknown := sorted({*(among or ())} - {*library.labels}):
-        raise ConfigError(f"quality step 'language': {', '.join(unknown)} is no language that py3langid knows: {', '.join(library.labels)}")
-    library.set_languages(among)
     moves, features = np.array(library.tk_nextmove, np.uint32), np.array(library.tk_output, np.int32)
     if moves[_BETWEEN[0] :: 256].any() or features[0] >= 0:
         raise ConfigError("quality step 'language': this version of py3langid has a model of another kind. Install py3langid 0.4")
     rows = (np.array(library.tk_row, np.int64) << 8).astype(np.uint32)
     features[features < 0] = len(library.nb_ptc)
     return Identifier(library, moves, rows, features, np.ascontiguousarray(library.nb_ptc, np.float32))
+
+
+@bounded_cache("identifiers of languages", 4)
+def identifier(among: tuple[str, ...] | None) -> Identifier:
+    """The model of some languages, or of all."""
+    model, library = _model(), copy(_model().library)
+    if unknown := sorted({*(among or ())} - {*library.labels}):
+        raise ConfigError(f"quality step 'language': {', '.join(unknown)} is no language that py3langid knows: {', '.join(library.labels)}")
+    library.set_languages(among)
+    return changed(model, library=library, weights=np.ascontiguousarray(library.nb_ptc, np.float32))

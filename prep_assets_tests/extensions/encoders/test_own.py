@@ -12,7 +12,7 @@ from prep_assets.config.mask import MaskPolicy
 from prep_assets.errors import ConfigError, PrepAssetsError, Refused, TemplateError
 from prep_assets.extensions.doctor.command import doctor
 from prep_assets.extensions.encoders import own
-from prep_assets.extensions.encoders.formats import find
+from prep_assets.extensions.encoders.names import find
 from prep_assets.extensions.exports.assets import generation_stops
 from prep_assets.proofs.certificate import check_certificate
 from prep_assets.proofs.derive import MaskOptions, derive, disagreement

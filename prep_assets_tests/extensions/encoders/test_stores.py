@@ -13,7 +13,7 @@ import pytest
 from prep_assets.config.models import Sft
 from prep_assets.errors import CheckFailed, PrepAssetsError
 from prep_assets.extensions.doctor.command import doctor
-from prep_assets.extensions.encoders import formats
+from prep_assets.extensions.encoders.names import find
 from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.graph.graph import EVERY
 from prep_assets.pipeline.workspace import Workspace
@@ -131,7 +131,7 @@ def test_second_implementation_that_says_otherwise_stops_a_store(tmp_path: Path,
     monkeypatch.setattr(module, "FORMAT", wrong)
     with pytest.raises(Exception, match="renderers_differ"):
         build(workspace_of("gpt-oss", tmp_path), "sft_tokens", "chats")
-    assert formats.find("encoder:gpt-oss", None) is wrong
+    assert find("encoder:gpt-oss", None) is wrong
 
 
 def test_prime_rl_trains_on_the_same_tokens(tmp_path: Path) -> None:
