@@ -29,6 +29,9 @@ UNCOUNTED: Mapping[str, str] = {
 }
 """Counts that no store can give again, with the reason. Merged stores have the sum of their parts."""
 
+NOT_OF_ALL = ("examples", "kept_dev", "kept_test", "tokens_train", "tokens_dev")
+"""Counts that only some stores of tokens have. Any other that is not 0 must be in the manifest."""
+
 
 def uncounted(store: Store) -> Sequence[str]:
     """Return the counts that a store cannot give again."""
@@ -56,7 +59,8 @@ def recounted(store: Store) -> dict[str, int]:
     if store.holds(LINES):
         return _of_files(store, tables) | _of_parts(store, source.counts if isinstance(source, FromParts) else ())
     totals = _of_groups(tables) if store.holds(GROUPS) else _of_streams(tables)
-    return _of_parts(store, [*UNCOUNTED, *store.manifest.counts]) | totals
+    counted = _of_parts(store, [*UNCOUNTED, *store.manifest.counts]) | totals
+    return {key: count for key, count in counted.items() if key in store.manifest.counts or key not in NOT_OF_ALL}
 
 
 def _of_parts(store: Store, keys: Sequence[str]) -> dict[str, int]:

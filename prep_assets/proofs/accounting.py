@@ -77,8 +77,8 @@ def account(
     if available is not None and counts["read"] != available:
         faults.append(f"{counts['read']:,} read, the stage before offers {available:,}")
     for name, number in (recounted or {}).items():
-        if counts.get(name, number) != number:
-            faults.append(f"{name}: {number:,} in the store, the manifest says {counts[name]:,}")
+        if (claimed_number := counts.get(name, 0)) != number:
+            faults.append(f"{name}: {number:,} in the store, the manifest says {claimed_number:,}")
     faults += [f"{name} is {counts[name]:,}" for name in uncounted if isinstance(counts.get(name), int) and counts[name] < 0]
     faults += unknown_counts(counts, (*_ALWAYS, *(recounted or {}), *uncounted))
     claimed_metrics, metrics_again = metrics

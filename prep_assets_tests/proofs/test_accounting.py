@@ -41,6 +41,7 @@ def test_books_that_balance(available: int | None) -> None:
         ({"read": 5001}, {"available": None}, "5,001 read, but 4,998 kept + 2 refused = 5,000"),
         ({}, {"available": 1000}, "5,000 read, the stage before offers 1,000"),
         ({"held_out": 2000}, {"recounted": {"held_out": 1000}}, "held_out: 1,000 in the store, the manifest says 2,000"),
+        ({}, {"recounted": {"held_out": 1000}}, "held_out: 1,000 in the store, the manifest says 0"),
         ({"taken": -1000}, {"uncounted": ["taken", "left"]}, "taken is -1,000"),
         ({"taken": 0, "b": 1, "a": 2}, {"uncounted": ["taken"]}, "the manifest counts what nothing counts again: a, b"),
         ({}, {"metrics": ({"x": 0.25}, {"x": 0.25 + 1e-8})}, "x is 0.25000001, the manifest says 0.25"),
