@@ -25,6 +25,7 @@ from prep_assets.extensions.leaks.checks import known_leaks_fault
 from prep_assets.extensions.leaks.proofs import LEAKS
 from prep_assets.extensions.quality import apart, checks, gopher
 from prep_assets.extensions.quality.checks import known_fault
+from prep_assets.extensions.quality.language import Identifier
 from prep_assets.extensions.quality.proofs.known_verdicts import KNOWN
 from prep_assets.extensions.quality.steps import Examples, configured_steps
 from prep_assets.extensions.selftest.stores import verdict_trials
@@ -413,6 +414,12 @@ def test_rules_that_are_broken_for_every_text_are_seen(monkeypatch: pytest.Monke
         assert known_leaks_fault().startswith("rule open_r1 finds a held-out example in {")
     monkeypatch.setattr(overlap, "normalized", lambda text: text)
     assert known_leaks_fault().endswith("must find it in {0: 28, 1: 28, 2: 12, 4: 16, 5: 28}")
+
+
+def test_probabilities_that_are_not_the_librarys_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    classify = Identifier.classify
+    monkeypatch.setattr(Identifier, "classify", lambda self, texts: [(code, 1.0) for code, _ in classify(self, texts)])
+    assert "language notes {'language': ['de', 'vec', 'sr', 'ext'], 'probability': [1.0, 1.0, 1.0, 1.0]}" in known_fault("language")
 
 
 def test_a_step_that_is_broken_for_every_row_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from prep_assets.extensions.quality.proofs.private_data import identifier
 from prep_assets.samples import ASSISTANT, TEXT, TOOL_CALL, USER, Example, Pair, Region, Sample, Turn, changed, document, turn
 
 SENTENCES = (
@@ -230,6 +231,10 @@ def _language() -> Iterator[Known]:
     french = "Le vieux meunier traversait chaque matin le pont pour acheter du pain frais au village."
     yield Known({"keep": ["en"]}, tuple(map(document, (PLAIN, german, french))), {1: "language", 2: "language"})
     yield Known({"keep": ["de", "fr"]}, tuple(map(document, (PLAIN, german, french))), {0: "language"})
+    unsure = ("Kaffee und Kuchen", "taxi in Roma", "no", "menu del dia")
+    codes, shares = zip(*map(identifier().classify, unsure), strict=True)
+    notes = {"language": [*codes], "probability": [round(float(share), 4) for share in shares]}
+    yield Known({"keep": [*codes]}, tuple(map(document, unsure)), {}, notes)
 
 
 def _private_data() -> Iterator[Known]:

@@ -188,7 +188,8 @@ _SURE = 0.98
 
 
 @cache
-def _identifier() -> Any:
+def identifier() -> Any:
+    """The library's own, of all languages that it knows."""
     from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
@@ -203,7 +204,7 @@ def _national_phones(text: str, countries: Sequence[str] | None) -> Iterator[boo
     written += re.findall(r"(?<=[\u3040-\u9fff\uac00-\ud7a3])[0-9][0-9 ()-]{5,18}[0-9](?=[\u3001-\u9fff\uac00-\ud7a3])", text)
     written = [said for said in written if "/" not in said and not said.isdigit() and sum(map(str.isdigit, said)) > 7]
     if written and countries is None:
-        language, probability = _identifier().classify(text[:2000])
+        language, probability = identifier().classify(text[:2000])
         countries = [pair[3:] for pair in _SPOKEN.split() if pair.startswith(f"{language}:") and probability >= _SURE]
     for said, country in product(written, countries or ()):
         with suppress(phonenumbers.NumberParseException):
