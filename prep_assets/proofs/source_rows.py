@@ -150,8 +150,8 @@ class Reading(Struct, dict=True):
 
     def _roles_of(self, tags: Sequence[str]) -> list[str] | None:
         """The roles of messages by their tags; `None` where one makes calls."""
-        roles = [*map(self._plain_roles.get, tags)]
-        return None if None in roles else [role for role in roles if role]
+        roles = [self._plain_roles[tag] for tag in tags if tag in self._plain_roles]
+        return roles if len(roles) == len(tags) else None
 
     def plain(self, row: Row) -> list[tuple[str, str]] | None:
         """Return texts and roles of a row of strings and messages of two strings each, in order; `None` for any other row. Most rows are plain."""

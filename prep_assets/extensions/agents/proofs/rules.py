@@ -8,10 +8,19 @@ from fractions import Fraction
 from itertools import groupby
 from typing import Any
 
-from prep_assets.extensions.rl.proofs.groups import RunRow, Spoken, faults_of_calls, is_number, named_by, rows_of_calls, within
+from prep_assets.extensions.rl.proofs.groups import (
+    RunRow,
+    Spoken,
+    faults_of_calls,
+    is_number,
+    named_by,
+    rows_of_calls,
+    trained_traces,
+    within,
+)
 from prep_assets.extensions.rl.proofs.groups import calls_of_steps as calls_of_steps
 from prep_assets.extensions.rl.proofs.groups import calls_of_trace as calls_of_trace
-from prep_assets.proofs.formats import Format, definition_of, rule_named
+from prep_assets.proofs.formats import Format, definition_of, rule_named, without
 from prep_assets.proofs.rejected_rows import chat_fault
 from prep_assets.proofs.row_rules import UNSURE, by_reasons, once, rewards_of, under
 from prep_assets.proofs.source_rows import Walk
@@ -79,7 +88,7 @@ def unlike_runs(row: Row, format: Format) -> bool | None:
     """Calls give no reason, and still the messages of a row of them are no chat; `None` where they give one."""
     if _reasons(row, format):
         return None
-    holder = next((trace for trace, _ in _trained(row, format.options)), row) if "branches" in format.options else row
+    holder = next((trace for trace, _ in trained_traces(row, format.options)), row) if "branches" in format.options else row
     beside = {key: holder[key] for key in ("functions", "available_tools", "documents", "chat_template_kwargs") if key in holder}
     chats = [_messages_of(each, _calls(row, format)) for each in rows_of_calls(_calls(row, format))]
     if any(all(message.get("role") != "assistant" for message in chat) for chat in chats):
@@ -148,17 +157,8 @@ def _of_steps(row: Row, options: Mapping[str, Any]) -> Iterator[str]:
         yield UNSURE
 
 
-def _trained(row: Row, options: Mapping[str, Any]) -> Iterator[tuple[Row, str]]:
-    """Yield the traces that are trained, and whose they are."""
-    for trace in [row] if row.get("nodes") is not None else row["traces"]:
-        agent = trace.get("agent") or {}
-        name = agent.get("name") or "agent"
-        if agent.get("trainable") is not False and not trace.get("errors") and options["agent"] in (None, name):
-            yield trace, name
-
-
 def _of_nodes(row: Row, options: Mapping[str, Any]) -> Iterator[str]:
-    traces = [*_trained(row, options)]
+    traces = [*trained_traces(row, options)]
     if len({name for _, name in traces}) != 1:
         yield "several_agents" if traces else "no_trained_trace"
     for trace, _ in traces:
@@ -278,7 +278,7 @@ def chat_of_messages(row: Row, options: Mapping[str, Any]) -> Row:
                 if is_result:
                     yield from ({"role": "tool", "tool_call_id": each["tool_use_id"], "content": each.get("content") or ""} for each in run)
                 else:
-                    yield {"role": message["role"], "content": [_without(block, "signature") for block in run]}
+                    yield {"role": message["role"], "content": [without(block, ["signature"]) for block in run]}
 
     return _chat(row, options, messages)
 
@@ -296,7 +296,7 @@ def chat_of_items(row: Row, options: Mapping[str, Any]) -> Row:
             for item in run:
                 is_result = item.get("type") == "function_call_output"
                 result = {"role": "tool", "tool_call_id": item.get("call_id"), "content": item.get("output")}
-                yield result if is_result else _without(item, "type", "status")
+                yield result if is_result else without(item, ["type", "status"])
 
     return _chat(row, options, messages)
 
@@ -311,7 +311,3 @@ def _parts(item: Row) -> list[Row]:
     if item.get("type") == "reasoning":
         return [{"type": "thinking", "text": part["text"]} for key in ("summary", "content") for part in item.get(key) or ()]
     return [{"type": "text", "text": item["content"]}] if isinstance(item["content"], str) else item["content"]
-
-
-def _without(fields: Row, *names: str) -> Row:
-    return {key: value for key, value in fields.items() if key not in names}

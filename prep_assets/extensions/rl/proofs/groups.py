@@ -275,13 +275,19 @@ def within(value: Any, path: str) -> Any:
     return value
 
 
+def trained_traces(row: Mapping[str, Any], options: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], str]]:
+    """Yield the traces of a row that are trained, and whose they are."""
+    for trace in [row] if row.get("nodes") is not None else row["traces"]:
+        agent = trace.get("agent") or {}
+        name = agent.get("name") or "agent"
+        if agent.get("trainable") is not False and not trace.get("errors") and options.get("agent") in (None, name):
+            yield trace, name
+
+
 def calls_of_trace(row: Mapping[str, Any], options: Mapping[str, Any]) -> list[Spoken]:
     """The calls of a row of ``verifiers_trace``: each node with a sampled token."""
     calls, run = list[Spoken](), -1
-    for trace in [row] if row.get("nodes") is not None else row["traces"]:
-        agent = trace.get("agent") or {}
-        if agent.get("trainable") is False or trace.get("errors") or options.get("agent") not in (None, agent.get("name") or "agent"):
-            continue
+    for trace, _ in trained_traces(row, options):
         run, nodes, before, said = run + 1, trace["nodes"], dict[int | None, list[int]]({None: []}), dict[int | None, list[Any]]({None: []})
         read, at = _on_trained_branches(nodes), len(nodes) - 1
         parts = (trace.get("rewards") or {}).values()
