@@ -177,12 +177,14 @@ def render_again(sample: Sample, template: ChatTemplate, *, prompted: bool = Fal
     return _render(sample, template, slotted(sample, form or template.form, template.marks)[0], prompted)[0]
 
 
+_UNSORTED = Region(TOOL_CALL, '{"name": "zqcall", "arguments": {"zqlast": "a", "zqfirst": "b"}}')
+_CALLS = Sample((turn(USER, "zqask"), Turn(ASSISTANT, (_UNSORTED,)), turn(TOOL, "zqresult"), turn(ASSISTANT, "zqsay")))
+
+
 def sorts_arguments(template: ChatTemplate) -> bool:
     """Whether a template writes the arguments of a call sorted by name."""
-    call = Region(TOOL_CALL, json.dumps({"name": "zqcall", "arguments": {"zqlast": "a", "zqfirst": "b"}}))
-    turns = (turn(USER, "zqask"), Turn(ASSISTANT, (call,)), turn(TOOL, "zqresult"), turn(ASSISTANT, "zqsay"))
     try:
-        text = render_again(Sample(turns), template)
+        text = render_again(_CALLS, template)
     except CheckFailed:
         return False
     return 0 <= text.find("zqfirst") < text.find("zqlast")
@@ -322,8 +324,9 @@ class Shape(Struct, frozen=True, dict=True):
             return text
         last = self.places[block.places[-1]]
         word = self.text[last.start : last.end]
-        pieces = text.split(word, self.text.count(word, 0, last.end))
-        return pieces[-1] if len(pieces) > self.text.count(word, 0, last.end) else None
+        count = self.text[: last.end].count(word)
+        pieces = text.split(word, count)
+        return pieces[-1] if len(pieces) > count else None
 
     @cached_property
     def blocks(self) -> list[Block]:

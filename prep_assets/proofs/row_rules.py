@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from msgspec import Struct
 
 from prep_assets.proofs.formats import DECISIVE, Format, parsed
-from prep_assets.proofs.source_fields import CALLS, REASONINGS, STRETCHES, WEIGHTS
+from prep_assets.proofs.source_fields import CALLS, NOTHING, REASONINGS, STRETCHES, WEIGHTS
 from prep_assets.samples import Row
 
 Rule = Callable[[Row, Format], bool | None]
@@ -291,7 +291,7 @@ def out_of_order(row: Row, format: Format) -> bool:
     """Numbers of objects from 0 or 1 on, or times of messages, descend in a list."""
     for objects in _lists(row):
         for key in (*_NUMBERS, *(_TIMES if any(name in objects[0] for name in ("role", "from")) else ())):
-            values = [each[key] for each in objects if each.get(key) not in (None, "", [], {})]
+            values = [each[key] for each in objects if each.get(key) not in NOTHING]
             if key in _NUMBERS and not any(sorted(map(repr, values)) == sorted(map(str, range(at, at + len(values)))) for at in (0, 1)):
                 continue  # they number the objects of a data set
             with suppress(TypeError, ValueError):
@@ -312,13 +312,13 @@ def _objects(value: Any) -> Iterator[Row]:
 def mixed(row: Row, format: Format) -> bool:
     """A row names two conversations, prompts or questions."""
     named = ("conversation_id", "prompt_id", "question_id")
-    found = {(key, str(each[key])) for each in _objects(row) for key in named if each.get(key) not in (None, "", [], {})}
+    found = {(key, str(each[key])) for each in _objects(row) for key in named if each.get(key) not in NOTHING}
     return len(found) > len({key for key, _ in found})
 
 
 def has_decisive(row: Row, format: Format) -> bool:
     """A field stands anywhere in the row whose name decides what is trained."""
-    return any(each[key] not in (None, "", [], {}) for each in _objects(row) for key in DECISIVE & each.keys())
+    return any(each[key] not in NOTHING for each in _objects(row) for key in DECISIVE & each.keys())
 
 
 # What must agree.

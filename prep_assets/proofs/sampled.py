@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 from prep_assets.array_types import Ints
@@ -66,21 +66,11 @@ def form_of(value: Any, deepest: int = _DEEPEST) -> Hashable:
                 form += (key, form_of(inner, deepest - 1))
         return tuple(form)
     if isinstance(value, list):
-        forms = _forms(value, deepest - 1) if deepest else []
+        forms = [form_of(each, deepest - 1) for each in value] if deepest else []
         return (frozenset(forms), *forms[-1:], len(value) > 1)
     if isinstance(value, bool):
         return value
     return (type(value), value > 0) if isinstance(value, int | float) else str(type(value))
-
-
-def _forms(values: Sequence[Any], deepest: int) -> list[Hashable]:
-    """Return the form of each element of an array; most are messages, a role and a text each."""
-    return [
-        (each["role"], _MARKS.get(each["content"][:1], "text"))
-        if deepest and type(each) is dict and len(each) == 2 and type(each.get("role")) is str is type(each.get("content"))
-        else form_of(each, deepest)
-        for each in values
-    ]
 
 
 _MARKS = {mark: mark for mark in ("", "<", "{", "[")}

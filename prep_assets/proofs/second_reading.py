@@ -371,7 +371,7 @@ def _json_file(stream: IO[bytes]) -> Rows:
         yield 0, None
     elif data.strip():
         objects = [object_of(line) for line in data.split(b"\n") if line.strip()]
-        yield 0, None if None in objects or b"\0" in data else {"lines": objects}
+        yield 0, None if None in objects else {"lines": objects}
 
 
 def _json_list(stream: IO[bytes]) -> Rows:

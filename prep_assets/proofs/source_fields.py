@@ -31,6 +31,9 @@ FIELDS_OF_MESSAGES = frozenset(
 )
 """Fields of messages and their parts that are no texts."""
 
+NOTHING: tuple[object, ...] = (None, "", [], {})
+"""Values of fields that say nothing."""
+
 
 class Unlike(Exception):
     """A row that is not as its definition says, so that it cannot be compared."""
@@ -61,7 +64,7 @@ def is_call(text: str) -> bool:
 
 
 OFFERED = frozenset(("chat_template_kwargs", "documents"))
-"""Columns of what a template is given beside turns and tools; null, ``""``, ``[]`` and ``{}`` are nothing."""
+"""Columns of what a template is given beside turns and tools; `NOTHING` is none."""
 
 
 def offered_fault(row: Row, example: object) -> str:
@@ -70,7 +73,7 @@ def offered_fault(row: Row, example: object) -> str:
         return ""
     options, documents = (by_message(row.get(key)) for key in ("chat_template_kwargs", "documents"))
     options = (json.loads(options) if options.strip() else {}) if isinstance(options, str) else options
-    wanted = {key: value for key, value in (options or {}).items() if value not in (None, "", [], {})}
+    wanted = {key: value for key, value in (options or {}).items() if value not in NOTHING}
     for name, said, made in (
         ("template options", wanted, example.template_options),
         ("documents", [*(documents or ())], [*example.documents]),

@@ -261,8 +261,7 @@ class Reading(Struct, dict=True):
         regions = [region for turns in parts_of(example) for turn in turns for region in turn.regions]
         left = "\0".join(region.text for region in regions if region.kind == TEXT and not region.drop)
         try:
-            plain = self.plain(row)
-            said = [each.text for each in self.texts(row)] if plain is None else [text for text, _ in plain]
+            said = [each.text for each in self.texts(row)]
         except Unlike:  # which is said of the row where it is compared
             return ""
         if self.calls and ("</tool_call>" in left or "</tool_response>" in left):  # which a render takes out of answers
@@ -272,7 +271,7 @@ class Reading(Struct, dict=True):
         others = (*written, *marks, *(tag for pair in self.tags for tag in pair))
         texts = [(text.strip(), 1) for text in said] + [(mark, -1) for mark in others]
         for text, count in sorted(texts, key=lambda each: -len(each[0])):
-            left = left.replace(text, "\0", count) if text else left
+            left = left.replace(text, "\0", count)
         left = left.replace("\0", " ").strip()
         return f"its example says {left[:60]!r} as well" if left else ""
 
@@ -456,10 +455,8 @@ class Walk:
             weight = 0.0
         if role.partition("[")[0] in ANSWERS[:3]:
             whose = role if own != "system" else "system"
-        elif role == "document":
-            whose = "document"
         else:
-            whose = "completion" if role == "completion" and own == "assistant" and self.reading.paired else own
+            whose = "document" if role == "document" else own
         for key in REASONINGS:
             if isinstance(message.get(key), str) and message[key].strip():
                 self.say(message[key], whose, f"{path}.{key}", kind=REASONING, weight=weight)
@@ -503,7 +500,7 @@ class Walk:
             return
         kind, weight = part.get("type"), weight if (own := weight_of(part)) is None else own
         if kind in ("reasoning", "thinking"):
-            text = next((part[key] for key in (kind, "text", "value") if part.get(key) is not None), "")
+            text = next(part[key] for key in (kind, "text", "value") if part.get(key) is not None)
             self.say(text, role, path, kind=REASONING, weight=weight)
         elif kind in ("tool_call", "tool_use"):
             held = next((part[key] for key in ("value", "tool_call") if part.get(key) is not None), part)

@@ -384,6 +384,17 @@ REFUSED: Mapping[str, tuple[Mapping[str, Any], list[Unfit]]] = {
             ({"chosen": {"from": "gpt", "value": " "}}, "empty_answer"),
             ({"chosen": "c"}, "wrong_type"),
             ({"rejected": None}, "missing_field"),
+            *(
+                (
+                    {
+                        **shares({"from": "human", "value": "<image>"}),
+                        "images": ["1.jpg"],
+                        side: {"from": "gpt", "value": [{"type": "image"}, {"type": "text", "text": "a"}]},
+                    },
+                    "image_count",
+                )
+                for side in ("chosen", "rejected")
+            ),
         ],
     ),
     "SharegptPretrainHandler": ({}, [(shares({"from": "gpt"}), "missing_field")]),
@@ -635,6 +646,7 @@ REFUSED: Mapping[str, tuple[Mapping[str, Any], list[Unfit]]] = {
             ({"responses": ["a", " "]}, "empty_answer"),
             ({"responses": ["a", [USER]]}, "no_assistant_turn"),
             ({"responses": ["a", [USER, ANSWER]]}, "role_order"),
+            ({"responses": ["a", [said("assistant", [{"type": "image"}, {"type": "text", "text": "b"}])]]}, "image_count"),
             ({"rewards": [1.0, None]}, "wrong_type"),
             ({"rewards": [1.0, True]}, "wrong_type"),
             ({"rewards": [1.0, float("inf")]}, "wrong_type"),

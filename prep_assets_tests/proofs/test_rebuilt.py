@@ -196,3 +196,8 @@ def test_by_hand(source: str, by_prefix: list[bool], trained: list[str]) -> None
     shape = Rebuilder(template(source)).rebuild(TALK).shape
     assert [border.by_prefix for border in shape.borders[1::2]] == by_prefix
     assert [each.text for each in derive(TALK, MaskOptions(), template(source)).expected] == trained
+
+
+def test_an_answer_that_comes_first_begins_behind_its_header() -> None:
+    found = derive(chat(says("~Hm.", "Hello."), user("Bye")), MaskOptions(), template())
+    assert [each.text for each in found.expected] == ["<think>Hm.</think>\nHello.<|e|>"]

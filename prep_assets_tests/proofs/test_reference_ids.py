@@ -236,6 +236,28 @@ def test_a_long_text_takes_a_few_times_its_size() -> None:
     assert again.cuts
 
 
+@pytest.mark.parametrize(
+    ("vocabulary", "accented", "alone"),
+    [
+        (SHIPPED, "é", ["a", ";", "."]),
+        (normalizing(SHIPPED), "e\u0301", ["a", ";", "."]),
+        (with_added("<t>"), "é", ["a", ";", "."]),
+        (spaced(), "é", ["a"]),
+    ],
+    ids=["shipped", "composing", "added", "spaced"],
+)
+def test_new_words_that_may_be_cut_on_both_sides_are_tokenized_together(
+    monkeypatch: pytest.MonkeyPatch, vocabulary: Vocabulary, accented: str, alone: list[str]
+) -> None:
+    """Their ids are told apart by the bytes of each, as this tokenizer spells them."""
+    again, rest = noting(monkeypatch, vocabulary)
+    text = f"a cat sat; {accented}猫x <t>y ! on."
+    [ids] = rows(rest.engine.encode([text]))
+    assert rows(again.encode([text])) == [ids]
+    together = text[1:] if ";" not in alone else f" cat sat {accented}猫x <t>y on !"
+    assert rest.texts == [[together], alone, [text]]
+
+
 # -- Ids of texts with control tokens between them: those of the texts, and each token's own, whatever it spells and whichever its numbe---
 
 Piece = str | tuple[int, str]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,17 @@ def test_other_words_and_missing_values_are_no_other_form() -> None:
     assert form_of(one) == form_of({"prompt": "Who?", "gold": 7})
     assert form_of({"weight": 0.5}) != form_of({"weight": 0}) and form_of({"train": True}) != form_of({"train": 1})
     assert len({*map(form_of, (True, False, None, 0, 0.0, 1, 0.25, -1, "", "x", [], {}, [1], {"x": 1}, b"x"))}) == 15
+    assert form_of({"a": "", "b": 1}) != form_of({"a": "x", "b": 1}), "a text before what is none counts as well"
     assert form_of(1) == form_of(2) and form_of(0.25) == form_of(1.5)
+
+
+@pytest.mark.parametrize("wrap", [lambda inner: [inner], lambda inner: {"a": inner}])
+def test_forms_are_as_deep_as_said(wrap: Callable[[Any], Any]) -> None:
+    told_apart, one, other = list[bool](), 1, "x"
+    for _ in range(8):
+        one, other = wrap(one), wrap(other)
+        told_apart.append(form_of(one) != form_of(other))
+    assert told_apart == [True] * 6 + [False] * 2
 
 
 def test_rows_are_numbered_from_elsewhere_in_each_file() -> None:

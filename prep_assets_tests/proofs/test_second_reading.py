@@ -141,6 +141,22 @@ def test_the_longest_windows_of_zstd() -> None:
     assert read(packer.compress(b'{"a": 1}') + packer.flush(), "jsonl", "zstd") == [(0, {"a": 1})]
 
 
+@pytest.mark.parametrize(
+    ("data", "found"),
+    [
+        (b'{"a": 1}\n\n {"b": 2}\n', [(0, {"lines": [{"a": 1}, {"b": 2}]})]),
+        (b'\xef\xbb\xbf{"a": 1}', [(0, {"lines": [{"a": 1}]})]),
+        *((data, []) for data in (b"", b" \n", b"\xef\xbb\xbf\n")),
+        *((data, [(0, None)]) for data in (b'{"a": 1}\n[1]', b'{"a": 1}\n\0', b'{"a": 1}\n\xff')),
+        (b'\xef\xbb\xbf{"a": "78901234567"}', [(0, {"lines": [{"a": "78901234567"}]})]),
+        (b'{"a": "789012345678"}', [(0, None)]),
+    ],
+)
+def test_a_whole_file_of_lines(monkeypatch: pytest.MonkeyPatch, data: bytes, found: list[tuple[int, Any]]) -> None:
+    monkeypatch.setattr(source_rows, "LINE_BYTES", 20)
+    assert read(data, "jsonl", whole_file=True) == found
+
+
 def test_a_whole_text_that_is_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source_rows, "LINE_BYTES", 5)
     assert read(b"12345", "txt", whole_file=True) == [(0, {"text": "12345"})]
@@ -451,7 +467,7 @@ def test_xz_streams_with_zeros_between_them() -> None:
     data = lzma.compress(b"a\n") + bytes(8) + lzma.compress(b"b\n") + bytes(1 << 20)
     assert read(data, "txt", "xz") == [(0, {"text": "a"}), (1, {"text": "b"})]
     whole = lzma.compress(bytes(range(256)) * 40)
-    with pytest.raises(EOFError, match="the xz stream is cut short"):
+    with pytest.raises(EOFError, match=r"^the xz stream is cut short$"):
         decompressed(io.BytesIO(whole[:-1]), "xz").read()
     with pytest.raises(lzma.LZMAError):
         decompressed(io.BytesIO(whole + b"no xz" * 9), "xz").read()

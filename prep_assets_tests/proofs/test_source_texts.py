@@ -422,12 +422,12 @@ def test_answers_that_hold_other_roles_are_read_one_by_one() -> None:
 
 def test_arguments_that_a_template_sorts() -> None:
     """As Gemma 4's does, by Jinja's ``dictsort``."""
-    call = {"function": {"name": "add", "arguments": {"b": 1, "A": {"d": 2, "c": 3}}}}
+    call = {"function": {"name": "add", "arguments": {"B": 1, "a": {"d": 2, "C": 3}}}}
     row = {"messages": [{"role": "user", "content": "Add."}, {"role": "assistant", "tool_calls": [call]}]}
     as_text = {"name": "add", "arguments": json.dumps(call["function"]["arguments"])}
     typed = [f"<tool_call>{json.dumps(each)}</tool_call>" for each in (call["function"], as_text)]
     written = [{"messages": [row["messages"][0], {"role": "assistant", "content": text}]} for text in typed]
-    for sorts, leaves in ((False, ["add", "b", "1", "A", "d", "2", "c", "3"]), (True, ["add", "A", "c", "3", "d", "2", "b", "1"])):
+    for sorts, leaves in ((False, ["add", "B", "1", "a", "d", "2", "C", "3"]), (True, ["add", "a", "C", "3", "d", "2", "B", "1"])):
         said = Reading("messages", {}, "Sample", sorts=sorts).texts(row)
         assert [each.text for each in said if each.kind == CALL] == leaves
         for each in written:
@@ -709,6 +709,47 @@ ASKED_TWICE = {"instruction": "Sort.", "input": "3 1", "output": "1 3", "system"
 )
 def test_what_a_row_says(name: str, gives: str, row: dict[str, Any], says: list[tuple[Any, ...]]) -> None:
     assert [tuple(said) for said in Reading(name, {}, gives, TAGS).texts(row)] == says
+
+
+ROLE_OF = {"q": "user", "a": "assistant", "r": "user"}
+TURNS = "\n\nHuman: q\n\nAssistant: a\n\nHuman: r"
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "row", "says"),
+    [
+        (
+            "sharegpt",
+            {},
+            {"conversations": [{"from": "human", "value": "q"}, {"from": "function_call", "value": '{"name": "f"}'}]},
+            [("conversations.value", "", 0, "text", "q", "user"), ("conversations.value", "", 1, "call", "f", "assistant")],
+        ),
+        (
+            "hh",
+            {"prompt_check": "chosen"},
+            {"chosen": f"{TURNS}\n\nAssistant: b", "rejected": f"{TURNS}\n\nAssistant: c"},
+            [
+                *(("chosen", "chosen", at, "text", f" {text}", "assistant") for at, text in enumerate("qarb")),
+                ("rejected", "rejected", 4, "text", " c", "assistant"),
+            ],
+        ),
+        *(
+            (
+                "group_list",
+                {"marked_prompt": marked},
+                {"prompt": TURNS, "responses": ["x"], "rewards": [1]},
+                [*asked, ("responses", "responses[0]", len(asked), "text", "x", "assistant")],
+            )
+            for marked, asked in (
+                (False, [("prompt", "prompt", 0, "text", TURNS, "user")]),
+                (True, [("prompt", "prompt", at, "text", f" {text}", ROLE_OF[text]) for at, text in enumerate("qar")]),
+            )
+        ),
+    ],
+)
+def test_what_a_row_says_with_options(name: str, options: dict[str, Any], row: dict[str, Any], says: list[tuple[Any, ...]]) -> None:
+    said = Reading(name, options, "Pair" if name == "hh" else "Group" if name == "group_list" else "Sample", TAGS).texts(row)
+    assert [(each.path, each.side, each.turn, each.kind, each.text, each.role) for each in said] == says
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from prep_assets.proofs import tables as module
 from prep_assets.proofs.tables import border_fault, check_pieces, check_positions, check_rows
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.stores import arrays as columns
-from prep_assets.stores.table import Ragged, Table
+from prep_assets.stores.table import MARGIN, Ragged, Table
 from prep_assets_tests.peak import peak
 from prep_assets_tests.proofs.tables import EOS, MASKS, PAD, RECORDS, SIZE, lines, store, table, with_column
 
@@ -88,6 +88,21 @@ def test_every_column_counts() -> None:
     masked[0].columns["loss_mask"].values[4] = 0
     said = check_copies("s", masked[0], masked[1:], COPIES)
     assert said == failed("s record 1", "loss_mask differs from its part at place 1: 0, there 1", NUMBERS)
+
+
+def test_a_part_without_margins_has_none_of_them() -> None:
+    def with_margins(table: Table, *margins: float) -> Table:
+        return replace(table, columns={**table.columns, MARGIN: Ragged(np.array(margins), np.arange(len(margins)) + 1)})
+
+    parts, none = [with_margins(PIECES[0], 0.5, 1.5), PIECES[1]], float("nan")
+    for table, says in (
+        (with_margins(MERGED, none, 0.5, 1.5), None),
+        (with_margins(MERGED, none, 0.5, none), "s record 2: margin differs from its part at place 0: nan, there 1.5"),
+        (with_margins(MERGED, 2.0, 0.5, 1.5), "s record 0: margin differs from its part at place 0: 2.0, there nan"),
+        (MERGED, "s record 1: margin differs from its part at place 0: nan, there 0.5"),
+    ):
+        verdict = check_copies("s", table, parts, COPIES)
+        assert (None if verdict.passed else verdict.summary) == says
 
 
 def test_a_stream_that_lost_its_only_record() -> None:
@@ -201,7 +216,7 @@ def test_pieces_have_the_attention_of_their_records(changed: list[list[int]] | N
     tokens = {"a": with_column(records, "attention_mask", np.array([1, 1, 1, 0, 1, 1, 0, 1, 1], np.uint8))}
     verdict = check_pieces(table(**({} if changed is None else {"attention_mask": changed})), tokens)
     assert verdict.passed == (says is None) and (says is None or verdict.summary == says)
-    all_seen = check_pieces(table(attention_mask=SEEN), {"a": records})
+    all_seen = check_pieces(table(attention_mask=SEEN), {"a": records, "none": store()})
     assert all_seen.summary == "row 0: attention_mask differs from a record 1 at place 3 of the row"
 
 

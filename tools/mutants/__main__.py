@@ -41,7 +41,8 @@ def main() -> int:
     made = {(name, change.place[0]): change for name, numbers in drawn.items() for change in changes(name, numbers)}
     chosen = [made[place] for place in order if place in made][: int(number or 400)]
     print(f"{len(places):,} changes can be made; {len(chosen):,} are tried", flush=True)
-    out = TRACE.with_name(f"{'-'.join(ASKED).replace('/', '.') or 'all'}-{seed or 1}.jsonl")
+    asked = "-".join(ASKED).replace("/", ".")[:200] or "all"  # file systems take 255 bytes
+    out = TRACE.with_name(f"{asked}-{seed or 1}.jsonl")
     lines = out.read_text("utf-8").splitlines() if out.is_file() else []
     found = {line["key"]: line for line in map(json.loads, lines)}  # the last of a change
     listed = (HERE / "survivors.md").read_text("utf-8")
