@@ -505,9 +505,13 @@ class _Derivation(Struct, frozen=True):
                 continue
             first, last = places[block.places[0]].start, places[block.places[-1]].end
             start, end = min(begins, first), stop[1] if stop else last
-            low, following = places[before.places[-1]].end if before else 0, places[after.places[0]].start if after else len(text) + 1
-            # where two answers touch, a tag that begins there is of the second
-            tags = [tag for tag in self.chat.tagged or () if low <= tag[0] <= last and tag[0] < following and tag[1] >= first]
+            tags = [
+                tag
+                for tag in self.chat.tagged or ()
+                if tag[0] <= last and tag[1] >= first and (before is None or tag[0] >= places[before.places[-1]].end)
+                # where two answers touch, a tag that begins there is of the second
+                and (after is None or tag[0] < places[after.places[0]].start)
+            ]
             good = False
             if tags:
                 opened, ended = tags[0][0], tags[-1][1]

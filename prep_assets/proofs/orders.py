@@ -132,9 +132,9 @@ def _spread(draw: np.random.PCG64 | None, count: int) -> npt.NDArray[np.uint64]:
     """Return the places of a domain's items in a phase, from 0 to 2**32."""
     middle = np.broadcast_to(np.uint64(1 << 63), count)
     bits = middle if draw is None else _ranks(draw, count)
-    steps = np.uint64(1 << 32)
+    half = np.uint64(32)
     return fill_column(
-        count, lambda part: (np.arange(part.start, part.stop, dtype=np.uint64) * steps + bits[part] // steps) // np.uint64(count), np.uint64
+        count, lambda part: ((np.arange(part.start, part.stop, dtype=np.uint64) << half) + (bits[part] >> half)) // np.uint64(count), np.uint64
     )
 
 

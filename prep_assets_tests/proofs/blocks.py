@@ -31,7 +31,7 @@ class Built:
     """Samples that a build keeps, and what it stores of them."""
 
     def __init__(self, bound: Bound, samples: Sequence[Sample], options: MaskOptions | None = None) -> None:
-        self.bound, self.options = bound, options or MaskOptions()
+        self.bound, self.options, self.looked_for = bound, options or MaskOptions(), ["</think>"]
         found = run(bound, list(samples), self.options)
         self.samples = [samples[number] for number in found.kept]
         self.stored = [(np.array(found.ids(at)), np.array(found.loss(at))) for at in range(len(self.samples))]
@@ -40,7 +40,7 @@ class Built:
     @property
     def blocks(self) -> PlainBlocks:
         derivation = PlainDerivation(self.options, self.bound.template, typed_controls=False)
-        return PlainBlocks(derivation, self.masks, self.identities, ["</think>"])
+        return PlainBlocks(derivation, self.masks, self.identities, self.looked_for)
 
     def proven(self, samples: Sequence[Sample] | None = None) -> list[bool]:
         """Which are proven of what is stored, by the block; `samples`: what their sources are said to be."""

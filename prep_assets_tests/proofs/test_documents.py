@@ -17,6 +17,7 @@ from prep_assets.proofs.documents import (
     Cut,
     MaskedDocument,
     Text,
+    cut_again,
     document_masks,
     documents_begin_with,
     parts_in_order,
@@ -26,6 +27,7 @@ from prep_assets.proofs.documents import (
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.proofs.words import unproven_id
 from prep_assets.samples import DOCUMENT, IMAGE, TEXT, Region, Sample, Turn, changed
+from prep_assets.text.documents import cut_of
 from prep_assets.text.engines import ReferenceEngine
 from prep_assets.text.ids import Flat
 from prep_assets.text.vocabulary import Vocabulary
@@ -363,6 +365,13 @@ def test_sentinels_that_are_not_one_each_in_order(ids: list[int], found: list[tu
     assert str(raised.value) == f"sentinels {found} (place, id), needs [90, 91, 92] in this order from place 0"
 
 
+@pytest.mark.parametrize(("rate", "spm_rate", "seed"), [(1.0, 0.3, 0), (0.6, 0.5, 1), (0.0, 0.5, 1)])
+def test_each_document_is_cut_where_its_id_says(rate: float, spm_rate: float, seed: int) -> None:
+    for number in range(1, 400):
+        cut = cut_of(record := f"a/b:c.jsonl:{number}", number % 7, rate=rate, spm_rate=spm_rate, seed=seed)
+        assert cut_again(record, number % 7, {"rate": rate, "spm_rate": spm_rate, "seed": seed}) == (cut and (cut.start, cut.end, cut.suffix_first))
+
+
 # -- Borders of sentences on tokens that are spelled out: whole verdicts, and each border that is not where Punkt cuts --------------------
 
 TOKENS = ("<e>", "One", " two", ". ", "Three", "é")
@@ -395,6 +404,12 @@ def sentence_document(starts: list[int], sentences: tuple[str, ...] = SENTENCES)
 def test_a_border_elsewhere(given: Cut, says: str) -> None:
     whole = Verdict(False, f"a:0: {says}", {"documents_in_sentences": 1, "sentences": 3}, Worst("a:0", says, tuple(IDS)))
     assert sentence_borders(0, SENTENCE_WORDS)([sentence_document([1, 0, 0, 1, 0, 1, 0]), given]) == whole
+
+
+def test_what_stands_before_a_text_is_of_its_first_sentence() -> None:
+    right, wrong = sentence_document([1, 0, 0, 0, 0, 1, 0, 1, 0]), sentence_document([1, 0, 1, 0, 0, 0, 0, 1, 0])
+    assert sentence_borders(2, SENTENCE_WORDS)([right]).passed
+    assert sentence_borders(2, SENTENCE_WORDS)([wrong]).summary == "a:0: sentence 1 begins at byte 0 of the text, Punkt says 9"
 
 
 # -- What documents must begin with, read from the definition of a post-processor ---------------------------------------------------------

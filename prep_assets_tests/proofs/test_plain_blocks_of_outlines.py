@@ -87,6 +87,16 @@ def test_whatever_is_proven_by_the_block_is_proven_alone(name: str) -> None:
     all_proven_are_proven_alone(bind(SHIPPED, name))
 
 
+@pytest.mark.parametrize("string", ['"a" or', "b\\c", " é\t? "])
+def test_a_string_that_texts_are_searched_for_is_found_in_json(string: str) -> None:
+    """As JSON writes it, without white space at its ends, and not less of it."""
+    bare = string.strip()
+    told = [json.dumps({"name": "get", "arguments": {"path": f"is{text}so"}}) for text in ("", bare, bare[1:], bare[:-1])]
+    built = Built(bind(SHIPPED, "qwen3"), [told_otherwise(CALLED, 1, 0, each) for each in told])
+    built.looked_for = [string]
+    assert built.proven() == [True, False, True, True]
+
+
 def thinks(text: str, weight: float | None = None) -> Sample:
     regions = (Region(THINKING, "Hm.", weight), Region("text", text, weight), Region(TOOL_CALL, CALLS, weight))
     return Sample((turn(USER, "Read."), Turn(ASSISTANT, regions)), TOOLS)
