@@ -12,7 +12,7 @@ from msgspec import Struct, structs
 
 from prep_assets.caches import bounded_cache
 from prep_assets.errors import CheckFailed
-from prep_assets.proofs.rebuilt import Block, Border, Range, Rebuilder, Rebuilt, first_difference
+from prep_assets.proofs.rebuilt import Block, Range, Rebuilder, Rebuilt, first_difference
 from prep_assets.samples import (
     ASSISTANT,
     COMPLETION,
@@ -372,7 +372,8 @@ class _Derivation(Struct, frozen=True):
         regions = [[self._regions(block, number) for number in block.places] for block in blocks]
         turns = [self._joined(block, parts) for block, parts in zip(blocks, regions, strict=True)]
         self._check_order(blocks, turns)
-        starts = [self._start(block, border) for block, border in zip(blocks, borders, strict=True)]
+        # nothing else says where turns begin that are not generated
+        starts = [parts[0].start if border.start is None else chat.real(border.start) for parts, border in zip(turns, borders, strict=True)]
         stops = [border.stop and (chat.real(border.stop[0]), chat.real(border.stop[1])) for border in borders]
         limit_turns(turns, options)
         self._check_tags(blocks, turns, starts, stops, prompts=prompts)
@@ -447,15 +448,6 @@ class _Derivation(Struct, frozen=True):
             elif left.kind in (THINKING, TOOL_CALL):
                 left.end = right.start
         return parts
-
-    def _start(self, block: Block, border: Border) -> int:
-        """Return where the generated part of a turn begins; for other turns, where their text does, with its white space."""
-        if border.start is not None:
-            return self.chat.real(border.start)
-        if block.role == ASSISTANT and block.begins_with not in MEDIA:
-            return self._regions(block, block.places[0])[0].start
-        first = self.chat.places[block.places[0]]
-        return first.start - self.chat.shape.margins.get(first.slot, (0, 0))[0]
 
     def _controls(self) -> tuple[Range, ...]:
         """Return the control tokens outside of texts: the template's. Image placeholders are the template's as well."""

@@ -191,12 +191,7 @@ def _instance(node: Any, options: Mapping[str, Any], tags: Mapping[str, Sequence
         return [_instance(each, options, tags) for each in node if _applies(each, options)]
     if not isinstance(node, dict):
         return node.removeprefix("common.json") if isinstance(node, str) and node.startswith(_COMMON) else node
-    kept = ("x-set", "x-role")
-    node = {
-        key: value
-        for key, value in node.items()
-        if (key in kept or not key.startswith("x-")) and (key != "not" or _applies(value, options))
-    }
+    node = {key: value for key, value in node.items() if key != "not" or _applies(value, options)}
     for keyword, option in node.pop("x-set", {}).items():
         node[keyword] = options.get(option)
         if node[keyword] is None:

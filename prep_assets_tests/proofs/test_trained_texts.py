@@ -13,7 +13,7 @@ from prep_assets.config.mask import MaskPolicy
 from prep_assets.errors import CheckFailed, Refused
 from prep_assets.proofs.derive import MaskOptions, derive, disagreement
 from prep_assets.proofs.rebuilt import Shape
-from prep_assets.samples import ASSISTANT, COMPLETION, IMAGE, TEXT, THINKING, TOOL, TOOL_CALL, USER, Region, Sample, Turn, turn
+from prep_assets.samples import ASSISTANT, COMPLETION, IMAGE, TEXT, THINKING, TOOL, TOOL_CALL, USER, Region, Sample, Turn, changed, turn
 from prep_assets.text import spans
 from prep_assets.text.render import render
 from prep_assets_tests.cells import cells
@@ -102,6 +102,9 @@ def test_white_space_before_an_answer_is_its_own(parts: tuple[str, ...], back: s
     first = next(part for part in parts if part.strip())
     wanted = [first.rstrip() + "".join(parts)[len("".join(parts).rstrip()) :] + "<|end|>", " So.<|end|>"]
     assert [text for text, _ in trained(sample, source.replace("BACK", back))] == wanted
+    asked = Sample((changed(sample.turns[1], role=USER), sample.turns[3]))
+    found = derive(asked, MaskOptions(mask_default="train"), template(source.replace("BACK", back)))
+    assert [each.text for each in found.expected] == wanted
 
 
 # -- whole conversations ----------------------------------------------------------------------------------------------------------------

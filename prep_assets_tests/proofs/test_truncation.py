@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pytest
@@ -115,6 +116,20 @@ def test_an_answer_that_is_cut_ends_with_its_stop(sample: Sample, words: Vocabul
         assert (found.cut, found.taken) == ("end", len(tokens) - limit)
         assert [each.text for each in found.expected if each.text] == texts
         assert [each.stop for each in found.expected if each.text] == [END] * len(texts)
+
+
+@pytest.mark.parametrize(("weight", "gap", "stops"), [(0.5, 0, True), (2.0, 0, True), (-1.0, 0, False), (1.0, 1, False)])
+def test_the_stop_of_an_answer_in_parts_is_that_of_its_last(weight: float, gap: int, stops: bool, words: Vocabulary) -> None:
+    """As far as trained texts follow each other, whatever they weigh."""
+    derived = rendered(TALK)
+    text, (whole,), tokens = derived.text, derived.expected, tokens_of(derived, words)
+    begins, middle, limit = whole.start, whole.start + len("They are"), next(at for at in range(99) if tokens[at].start == whole.start) + 1
+    rest = Expected(text[middle + gap : whole.end], weight, END, middle + gap, whole.end)
+    parts = (Expected(text[begins:middle], 1.0, "", begins, middle), rest)
+    found = left_of(TALK, limit, Truncation("end", limit, keeps_stop=True), lambda _: replace(derived, expected=parts), words)
+    kept = [token.id for token in tokens[:limit]]
+    assert found.ids is not None and found.ids.tolist() == ([*kept[:-1], words.control[END]] if stops else kept)
+    assert [each.text for each in found.expected] == [END if stops else text[begins : tokens[limit - 1].end]]
 
 
 @pytest.mark.parametrize(
