@@ -500,7 +500,9 @@ class _Derivation(Struct, frozen=True):
             tags = [
                 tag
                 for tag in self.chat.tagged or ()
-                if tag[0] <= last and tag[1] >= first and (before is None or tag[0] >= places[before.places[-1]].end)
+                if tag[0] <= last
+                and tag[1] >= first
+                and (before is None or tag[0] >= places[before.places[-1]].end)
                 # where two answers touch, a tag that begins there is of the second
                 and (after is None or tag[0] < places[after.places[0]].start)
             ]

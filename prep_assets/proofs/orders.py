@@ -134,7 +134,9 @@ def _spread(draw: np.random.PCG64 | None, count: int) -> npt.NDArray[np.uint64]:
     bits = middle if draw is None else _ranks(draw, count)
     half = np.uint64(32)
     return fill_column(
-        count, lambda part: ((np.arange(part.start, part.stop, dtype=np.uint64) << half) + (bits[part] >> half)) // np.uint64(count), np.uint64
+        count,
+        lambda part: ((np.arange(part.start, part.stop, dtype=np.uint64) << half) + (bits[part] >> half)) // np.uint64(count),
+        np.uint64,
     )
 
 

@@ -373,7 +373,9 @@ def test_sentinels_that_are_not_one_each_in_order(ids: list[int], found: list[tu
 def test_each_document_is_cut_where_its_id_says(rate: float, spm_rate: float, seed: int) -> None:
     for number in range(1, 400):
         cut = cut_of(record := f"a/b:c.jsonl:{number}", number % 7, rate=rate, spm_rate=spm_rate, seed=seed)
-        assert cut_again(record, number % 7, {"rate": rate, "spm_rate": spm_rate, "seed": seed}) == (cut and (cut.start, cut.end, cut.suffix_first))
+        assert cut_again(record, number % 7, {"rate": rate, "spm_rate": spm_rate, "seed": seed}) == (
+            cut and (cut.start, cut.end, cut.suffix_first)
+        )
 
 
 # -- Borders of sentences on tokens that are spelled out: whole verdicts, and each border that is not where Punkt cuts --------------------

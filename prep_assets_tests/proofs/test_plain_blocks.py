@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,9 +22,13 @@ from prep_assets.proofs.mutations import Mutation
 from prep_assets.proofs.words import ByteTable, joined
 from prep_assets.samples import ASSISTANT, SYSTEM, TEXT, THINKING, USER, PlainChat, Region, Sample, Tokenized, Turn, changed, turn
 from prep_assets.text.chats import ChatColumns, plain_chat
+from prep_assets.text.engines import choose_engine
+from prep_assets.text.load_template import load_template
+from prep_assets.text.vocabulary import Vocabulary
 from prep_assets_tests.corpus.chats import PLAIN_TEXTS as TEXTS
-from prep_assets_tests.masks.bound import SHIPPED, Bound, bind, bind_source, run
+from prep_assets_tests.masks.bound import CONTROL, SHIPPED, Bound, bind, bind_source, run
 from prep_assets_tests.proofs.blocks import claims_of
+from prep_assets_tests.proofs.shipped import spaced
 
 TALKS = [
     PlainChat((USER, ASSISTANT), ("What is it?", "It is é and 中 at 50% %b.")),
@@ -60,9 +65,19 @@ def proven(
     return found.tolist(), masks, identities.numbers["rows_tokenized_again"]
 
 
-@pytest.mark.parametrize("name", ["alpaca", "chatml", "llama3", "plain"])
-def test_sound_rows_are_proven_and_counted(name: str) -> None:
-    bound, options = bind(SHIPPED, name), MaskOptions()
+def as_sentence_piece(name: str) -> Bound:
+    """A template with a tokenizer that puts a space in front of the first word."""
+    vocabulary = spaced()
+    vocabulary.backend.add_special_tokens([*CONTROL[name], *vocabulary.special.values()])
+    vocabulary = Vocabulary("spaced", vocabulary.backend, vocabulary.special, None)
+    return Bound(vocabulary, choose_engine(vocabulary), load_template(name, vocabulary))
+
+
+@pytest.mark.parametrize(
+    ("name", "bind"), [*((name, partial(bind, SHIPPED)) for name in ("alpaca", "chatml", "llama3", "plain")), ("chatml", as_sentence_piece)]
+)
+def test_sound_rows_are_proven_and_counted(name: str, bind: Callable[[str], Bound]) -> None:
+    bound, options = bind(name), MaskOptions()
     chats, rows = rows_of(bound, TALKS, options)
     found, masks, tokenized = proven(bound, options, chats, rows)
     assert found == [True] * len(TALKS)

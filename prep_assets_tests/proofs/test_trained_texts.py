@@ -102,6 +102,8 @@ def test_white_space_before_an_answer_is_its_own(parts: tuple[str, ...], back: s
     first = next(part for part in parts if part.strip())
     wanted = [first.rstrip() + "".join(parts)[len("".join(parts).rstrip()) :] + "<|end|>", " So.<|end|>"]
     assert [text for text, _ in trained(sample, source.replace("BACK", back))] == wanted
+    unstopped = derive(sample, MaskOptions(train_on_eos="none"), template(source.replace("BACK", back)))
+    assert [each.text for each in unstopped.expected] == [text.removesuffix("<|end|>") for text in wanted]
     asked = Sample((changed(sample.turns[1], role=USER), sample.turns[3]))
     found = derive(asked, MaskOptions(mask_default="train"), template(source.replace("BACK", back)))
     assert [each.text for each in found.expected] == wanted
