@@ -185,10 +185,10 @@ def _first_text(sample: Sample, template: ChatTemplate) -> str | None:
 
 def _said(sample: Sample) -> Iterator[tuple[str, str]]:
     """Yield the words of a chat, each with its kind: ``history`` for reasoning before the last turn."""
-    for number, each in enumerate(sample.turns):
+    for each in sample.turns:
         for region in each.regions:
             call = json.loads(region.text) if region.kind == TOOL_CALL else {}
-            kind = "history" if region.kind == THINKING and number < len(sample.turns) - 1 else region.kind
+            kind = "history" if region.kind == THINKING and each is not sample.turns[-1] else region.kind
             yield from ((kind, said) for said in ([call["name"], *call["arguments"].values()] if call else [region.text.strip()]))
     yield from (("tools", tool["function"][name]) for tool in sample.tools for name in ("name", "description"))
 

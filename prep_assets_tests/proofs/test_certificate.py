@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from prep_assets.proofs.certificate import certified, check_certificate, ends_answers_alone, writes_unserved
+from prep_assets.proofs.certificate import _CHATS, _judged, certified, check_certificate, ends_answers_alone, writes_unserved
 from prep_assets.proofs.verdict import Worst
 from prep_assets.text.certify import certify
 from prep_assets.text.template import ChatTemplate
@@ -126,6 +126,34 @@ def test_another_judgement_of_a_kind_of_chats_fails(change: str) -> None:
     if change != "left out":
         kinds = {kind: change if kind == "system" else said for kind, said in certificate["chats"].items()}
     assert not check_certificate({**certificate, "chats": kinds}, template).passed
+
+
+LETTERS = {"right": "r", "template_drops_content": "c", "template_drops_tools": "t", "template_refuses": "x"}
+LETTERS |= {"unserved_prompt": "u", "template_reorders_content": "o", "no_stop_token": "s"}
+
+
+@pytest.mark.parametrize(
+    ("source", "judged"),
+    [
+        (TURNS + PROMPT, "r r r r c c ct ct ct ct ct ct t"),
+        (TURNS.replace("<|im_end|>", "") + PROMPT, "s s s s c c ct ct ct ct ct ct t"),
+        (THINKS + PROMPT, "r r r r r r ct ct ct ct ct ct t"),
+        (
+            ANSWERS + TURNS.replace("{{ m.content", "{{ m.reasoning_content if m == answers[-1] }}{{ m.content") + PROMPT,
+            "r r r r r cu ct ct ct ct ct ct t",
+        ),
+        (
+            "{{ tools or '' }}" + TURNS.replace("{{ m.content", "{{ m.tool_calls or '' }}{{ m.content") + PROMPT,
+            "r r r r c c r r r cr r r r",
+        ),
+        (TURNS.replace("in messages", "in messages | reverse") + PROMPT, "u u os u c c ct ct ct ct ct ct t"),
+        (NO_SYSTEM + ALTERNATE + TURNS + PROMPT, "r x r r c c x x x x x ct t"),
+    ],
+)
+def test_what_may_be_said_of_each_kind_of_chats(source: str, judged: str) -> None:
+    """By its letters in `LETTERS`."""
+    may = (_judged(sample, bind_source(source).template)[0] for sample in _CHATS.values())
+    assert " ".join("".join(LETTERS[said.partition(":")[0]] for said in each) for each in may) == judged
 
 
 def test_another_judgement_of_tool_calls_fails() -> None:
