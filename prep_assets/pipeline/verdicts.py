@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
@@ -13,6 +14,7 @@ from prep_assets.data.quarantine import renumbered
 from prep_assets.errors import Refused, StoreError
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.guards import Guards
+from prep_assets.stores.verification import WrittenFile
 from prep_assets.stores.version_folders import Published
 
 QUALITY, LEAKS = "quality", "leaks"
@@ -97,3 +99,11 @@ def read_table(published: Published, name: str, columns: Sequence[str] | None = 
         return pq.read_table(Guards().whole(path), columns=columns)
     except (pa.ArrowInvalid, OSError) as error:
         raise StoreError(f"{path} is missing or damaged ({error}). Build the store again") from error
+
+
+def write_table(path: Path, table: Any) -> None:
+    """Write a table of Arrow as a Parquet file of a store."""
+    import pyarrow.parquet as pq
+
+    with WrittenFile(path) as file:
+        pq.write_table(table, file, compression="zstd")

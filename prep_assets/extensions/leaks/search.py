@@ -6,7 +6,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import cached_property
 from heapq import nsmallest
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -18,17 +20,16 @@ from prep_assets.config.family import Domain, Family
 from prep_assets.config.models import FAMILIES, Eval
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import ConfigError, SourceError
-from prep_assets.extensions.leaks.overlap import RULES, Passages, finds_planted, recall
+from prep_assets.extensions.leaks.overlap import RULES, Leak, Passages, finds_planted, recall
 from prep_assets.extensions.quality.examined import examples_of, is_held_out, sides_recipe, source_to_judge
 from prep_assets.pipeline.asset import Store, Target, holds_out
 from prep_assets.pipeline.examples import Source, reading_recipe
 from prep_assets.pipeline.sources import domain_of
-from prep_assets.pipeline.verdicts import QUALITY, VERDICTS, read_table
+from prep_assets.pipeline.verdicts import QUALITY, VERDICTS, read_table, write_table
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.samples import Contrast, Group, Pair, Prompt, Sample
 from prep_assets.schemas.registry import convert_with
 from prep_assets.stores.published import Draft
-from prep_assets.stores.verification import WrittenFile
 from prep_assets.stores.version_folders import Published
 
 TEXTS, PASSAGES = "texts.parquet", "{}.parquet"
@@ -145,6 +146,11 @@ class Texts:
                         texts[-1].append(RULES[rule].text(parts))
             self.probes[held] = nsmallest(PROBED, drawn)
 
+    @cached_property
+    def passages(self) -> dict[str, Passages]:
+        """The passages by each rule, once all data sets are read."""
+        return {rule: Passages.of(RULES[rule], texts) for rule, texts in self._texts.items()}
+
     def tables(self) -> dict[str, Any]:
         """File name → table of Arrow: a row for each held-out text, and the passages by each rule."""
         import pyarrow as pa
@@ -157,15 +163,14 @@ class Texts:
             "row": pa.array(rows, pa.int64()),
         }
         tables = {}
-        for rule, texts in self._texts.items():
-            found = Passages.of(RULES[rule], texts)
+        for rule, found in self.passages.items():
             columns |= {f"{rule}.units": found.units, f"{rule}.size": found.sizes}
             tables[PASSAGES.format(rule)] = pa.table({"hash": found.hashes, "text": found.texts, "start": found.starts})
         return {TEXTS: pa.table(columns), **tables}
 
 
-def passages_of(workspace: Workspace) -> tuple[dict[str, Any], Texts]:
-    """The tables of `eval_passages`, by file name, and what they were made of.
+def held_out_texts(workspace: Workspace) -> Texts:
+    """All texts that are held out.
 
     Raises:
         SourceError: a held-out data set that holds no text.
@@ -178,43 +183,28 @@ def passages_of(workspace: Workspace) -> tuple[dict[str, Any], Texts]:
             raise SourceError(
                 f"eval_raw[{held.name}]: its schema makes no example of any row, so nothing of it could be found. Correct the schema"
             )
-    return texts.tables(), texts
+    return texts
 
 
 def write_passages(target: Target, quarantine: Quarantine) -> Draft:
     """Write the passages of everything that is held out."""
-    import pyarrow.parquet as pq
-
-    tables, read = passages_of(target.workspace)
-    for name, table in tables.items():
-        with WrittenFile(target.payload / name) as file:
-            pq.write_table(table, file, compression="zstd")
-    texts = tables[TEXTS]
-    sets = Counter(zip(texts["family"].to_pylist(), texts["domain"].to_pylist(), strict=True))
-    short = {
-        rule: int((np.asarray(texts[f"{rule}.units"]) < np.asarray(texts[f"{rule}.size"])).sum())
-        for rule in target.workspace.family(Eval).rules
-    }
-    counts: dict[str, Any] = {
-        "texts": texts.num_rows,
-        "by_set": {HeldOut(*key).label: count for key, count in sorted(sets.items())},
-        "too_short": short,
-        "uncovered": {HeldOut(*key).label: count for key, count in sorted(_uncovered(texts, target.workspace.family(Eval).rules).items())},
+    read = held_out_texts(target.workspace)
+    for name, table in read.tables().items():
+        write_table(target.payload / name, table)
+    labels = [read.sets[number].label for number, _, _ in read.places]
+    none_finds = np.logical_and.reduce([each.too_short for each in read.passages.values()])  # the rules together
+    uncovered = Counter(compress(labels, none_finds))
+    counts = {
+        "texts": len(labels),
+        "by_set": dict(sorted(Counter(labels).items())),
+        "too_short": {rule: int(each.too_short.sum()) for rule, each in read.passages.items()},
+        "uncovered": dict(sorted(uncovered.items())),
         "unsure": read.unsure,
+        "recall": {
+            held.label: recall(read.passages, {number: text for _, number, text in drawn}) for held, drawn in read.probes.items() if drawn
+        },
     }
-    rules: Sequence[str] = target.workspace.family(Eval).rules
-    passages = {rule: passages_in(rule, texts, tables[PASSAGES.format(rule)]) for rule in rules}
-    counts["recall"] = {
-        held.label: recall(passages, {number: text for _, number, text in drawn}) for held, drawn in read.probes.items() if drawn
-    }
-    return Draft(counts, {"uncovered": sum(counts["uncovered"].values()) / max(1, texts.num_rows)})
-
-
-def _uncovered(texts: Any, rules: Sequence[str]) -> Counter[tuple[str, str]]:
-    """Family and name of a held-out data set → how many of its texts are shorter than the passages of every rule, so that none can find them."""
-    covered = [np.asarray(texts[f"{rule}.units"]) >= np.asarray(texts[f"{rule}.size"]) for rule in rules]
-    sets = zip(texts["family"].to_pylist(), texts["domain"].to_pylist(), np.any(covered, axis=0).tolist(), strict=True)
-    return Counter((family, name) for family, name, found in sets if not found)
+    return Draft(counts, {"uncovered": uncovered.total() / max(1, len(labels))})
 
 
 class Held(Struct, frozen=True):
@@ -230,17 +220,15 @@ class Held(Struct, frozen=True):
     passages: Mapping[str, Passages]
 
 
-def passages_in(rule: str, texts: Any, table: Any) -> Passages:
-    """The passages that a table has."""
-    columns = (texts[f"{rule}.units"], texts[f"{rule}.size"], table["hash"], table["text"], table["start"])
-    return Passages(RULES[rule], *(np.asarray(column) for column in columns))
-
-
 def read_passages(published: Published) -> Held:
     """Read `eval_passages`."""
     texts = read_table(published, TEXTS)
     family, domain, file, row = (texts[name].to_pylist() for name in ("family", "domain", "file", "row"))
-    passages = {rule: passages_in(rule, texts, read_table(published, PASSAGES.format(rule))) for rule in published.manifest.recipe["rules"]}
+    passages = {}
+    for rule in published.manifest.recipe["rules"]:
+        table = read_table(published, PASSAGES.format(rule))
+        columns = (texts[f"{rule}.units"], texts[f"{rule}.size"], table["hash"], table["text"], table["start"])
+        passages[rule] = Passages(RULES[rule], *map(np.asarray, columns))
     return Held(list(map(HeldOut, family, domain)), [f"{name}:{at}" for name, at in zip(file, row, strict=True)], passages)
 
 
@@ -268,7 +256,7 @@ def leaks_of(workspace: Workspace, family: str, name: str) -> tuple[Any, int]:
     """
     import pyarrow as pa
 
-    held, examples_read, found = read_passages(workspace.built("eval_passages")), 0, list[tuple[Any, ...]]()
+    held, examples_read, rows = read_passages(workspace.built("eval_passages")), 0, list[tuple[Any, ...]]()
     own, reason = HeldOut(family, name), REASON if drops(workspace) else None
     foreign = np.array([one != own for one in held.sets], bool)
     source = source_to_judge(workspace, family, name)
@@ -276,38 +264,22 @@ def leaks_of(workspace: Workspace, family: str, name: str) -> tuple[Any, int]:
         examples_read += len(examples)
         leaks = {rule: passages.leaks(examples, foreign) for rule, passages in held.passages.items()}
         for number in sorted(set().union(*leaks.values())):
-            record, seen = items[number].record, dict[HeldOut, list[Any]]()
+            found: dict[HeldOut, list[tuple[str, Leak]]] = {}
             for rule, by_example in leaks.items():
                 for leak in by_example.get(number, ()):
-                    if (one := held.sets[leak.text]) in seen:
-                        seen[one][-1] += seen[one][0] == rule
-                    else:
-                        seen[one] = [
-                            rule,
-                            one.family,
-                            one.name,
-                            held.ids[leak.text],
-                            leak.shared,
-                            int(held.passages[rule].units[leak.text]),
-                            1,
-                        ]
-            for one, (rule, *about) in seen.items():
+                    found.setdefault(held.sets[leak.text], []).append((rule, leak))
+            for one, by_rule in found.items():
+                (rule, most), record = by_rule[0], items[number].record
+                id_, units, texts = held.ids[most.text], int(held.passages[rule].units[most.text]), sum(rule == of for of, _ in by_rule)
                 unit = "paragraphs" if RULES[rule].least_words else "words"
-                detail = f"shares {about[3]:,} of {about[4]:,} {unit} with {about[2]} of {one.label} ({rule})"
-                found.append((record.file, record.row, reason, detail, rule, *about))
-    columns = list(zip(*found, strict=True)) if found else [()] * len(_COLUMNS)
-    arrays = {field: pa.array(values, kind) for (field, kind), values in zip(_columns(), columns, strict=True)}
-    return pa.table(arrays), examples_read
+                detail = f"shares {most.shared:,} of {units:,} {unit} with {id_} of {one.label} ({rule})"
+                rows.append((record.file, record.row, reason, detail, rule, one.family, one.name, id_, most.shared, units, texts))
+    return pa.Table.from_pylist([dict(zip(_COLUMNS, row, strict=True)) for row in rows], pa.schema(_COLUMNS)), examples_read
 
 
-_COLUMNS = ("file", "row", "dropped", "detail", "rule", "family", "domain", "record", "shared", "units", "texts")
-
-
-def _columns() -> list[tuple[str, Any]]:
-    import pyarrow as pa
-
-    kinds = {"file": pa.int32(), "row": pa.int64(), "shared": pa.int64(), "units": pa.int64(), "texts": pa.int64()}
-    return [(name, kinds.get(name, pa.string())) for name in _COLUMNS]
+_COLUMNS = {"file": "int32", "row": "int64", **dict.fromkeys(("dropped", "detail", "rule", "family", "domain", "record"), "string")}
+_COLUMNS |= dict.fromkeys(("shared", "units", "texts"), "int64")
+"""Of a table of leaks, with Arrow's types."""
 
 
 def _before(workspace: Workspace, family: str) -> tuple[str, ...]:
@@ -317,24 +289,20 @@ def _before(workspace: Workspace, family: str) -> tuple[str, ...]:
 
 def write_leaks(target: Target, quarantine: Quarantine) -> Draft:
     """Search one domain for what is held out, and write what was found."""
-    import pyarrow.parquet as pq
-
     family, name = target.asset.family, target.partition
     table, read = leaks_of(target.workspace, family, name)
-    with WrittenFile(target.payload / VERDICTS) as file:
-        pq.write_table(table, file, compression="zstd")
-    places = set(zip(table["file"].to_pylist(), table["row"].to_pylist(), strict=True))
-    sets = Counter(map(HeldOut, table["family"].to_pylist(), table["domain"].to_pylist()))
-    by_set = {held.label: count for held, count in sorted(sets.items(), key=lambda entry: entry[0].label)}
-    counts: dict[str, Any] = {"examples": read, "leaks": len(places), "by_set": by_set}
+    write_table(target.payload / VERDICTS, table)
+    leaks = table.to_pylist()
+    places = {(leak["file"], leak["row"]) for leak in leaks}
+    by_set = Counter(HeldOut(leak["family"], leak["domain"]).label for leak in leaks)
+    counts: dict[str, Any] = {"examples": read, "leaks": len(places), "by_set": dict(sorted(by_set.items()))}
     held_out = target.workspace.built("eval_passages").manifest.counts
     own = HeldOut(family, name).label
     counts["uncovered"] = {label: [count, held_out["by_set"][label]] for label, count in held_out["uncovered"].items() if label != own}
     texts = sum(count for label, count in held_out["by_set"].items() if label != own)
     uncovered = sum(count for count, _ in counts["uncovered"].values()) / max(1, texts)
-    if places:
+    for first in leaks[:1]:
         sources = source_to_judge(target.workspace, family, name).sources
-        first = table.slice(0, 1).to_pylist()[0]
         counts["first"] = f"{(*sources.files, *sources.test_files)[first['file']].name}:{first['row']} {first['detail']}"
     return Draft(counts, {"leaks": len(places) / max(1, read), "uncovered": uncovered})
 

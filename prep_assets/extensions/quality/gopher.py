@@ -11,7 +11,7 @@ from pydantic import Field
 
 from prep_assets.extensions.quality.characters import LETTER, SPACE, WORD
 from prep_assets.extensions.quality.steps import Examples, Finding, Step, quality_step
-from prep_assets.extensions.quality.words import Rules, by_rules, characters_of, lines_of, words_of
+from prep_assets.extensions.quality.words import Rules, above, below, by_rules, characters_of, lines_of, words_of
 from prep_assets.samples import document
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -52,28 +52,23 @@ def gopher_quality(
         most_words, most_lines = np.maximum(words.counts, 1), np.maximum(lines.counts, 1)
         is_word = kinds & WORD > 0
         count = words.total(is_word)
-        yield count < min_words, lambda at: ("gopher_short_doc", f"{count[at]:,} words, min_words is {min_words:,}")
-        yield count > max_words, lambda at: ("gopher_long_doc", f"{count[at]:,} words, max_words is {max_words:,}")
+        yield below("gopher_short_doc", count, min_words, "{:,} words, min_words is {:,}")
+        yield above("gopher_long_doc", count, max_words, "{:,} words, max_words is {:,}")
         mean, allowed = words.total(is_word * words.lengths) / np.maximum(count, 1), f"{min_word_length} to {max_word_length}"
         is_odd = (mean < min_word_length) | (mean > max_word_length)
         yield is_odd, lambda at: ("gopher_word_length", f"words of {mean[at]:.1f} characters on average, allowed are {allowed}")
         hashes, dots, points = map(characters.runs, "#.…")
         symbols = np.maximum(hashes.total(hashes.lengths), dots.total(dots.lengths // 3) + points.total(points.lengths)) / most_words
-        limit = f"max_symbols is {max_symbols}"
-        yield symbols > max_symbols, lambda at: ("gopher_symbols", f"{symbols[at]:.2f} hash signs or ellipses per word, {limit}")
+        yield above("gopher_symbols", symbols, max_symbols, "{:.2f} hash signs or ellipses per word, max_symbols is {}")
         begun = characters.codes[lines.begins]
         bullets = lines.total((lines.lengths > 0) & ((begun == ord("•")) | (begun == ord("-")))) / most_lines
-        limit = f"max_bullets is {max_bullets:.0%}"
-        yield bullets > max_bullets, lambda at: ("gopher_bullets", f"{bullets[at]:.0%} of the lines begin with a bullet, {limit}")
+        yield above("gopher_bullets", bullets, max_bullets, "{:.0%} of the lines begin with a bullet, max_bullets is {:.0%}")
         ellipses = lines.total(characters.end_with(lines, "...") | characters.end_with(lines, "…")) / most_lines
-        limit = f"max_ellipses is {max_ellipses:.0%}"
-        yield ellipses > max_ellipses, lambda at: ("gopher_ellipses", f"{ellipses[at]:.0%} of the lines end with an ellipsis, {limit}")
+        yield above("gopher_ellipses", ellipses, max_ellipses, "{:.0%} of the lines end with an ellipsis, max_ellipses is {:.0%}")
         letters = words.total(kinds & LETTER > 0) / most_words
-        limit = f"min_alphabetic is {min_alphabetic:.0%}"
-        yield letters < min_alphabetic, lambda at: ("gopher_alphabetic", f"{letters[at]:.0%} of the words have a letter, {limit}")
+        yield below("gopher_alphabetic", letters, min_alphabetic, "{:.0%} of the words have a letter, min_alphabetic is {:.0%}")
         stops = words_of(examples).different(STOP_WORDS)
-        limit = f"min_stop_words is {min_stop_words}"
-        yield stops < min_stop_words, lambda at: ("gopher_stop_words", f"{stops[at]} different stop words, {limit}")
+        yield below("gopher_stop_words", stops, min_stop_words, "{} different stop words, min_stop_words is {}")
 
     return by_rules(rules)
 
@@ -90,14 +85,6 @@ def gopher_repetition(*, max_lines: Share = 0.3, max_paragraphs: Share = 0.3, ma
         max_lines, max_paragraphs: share of lines, and of paragraphs, that stood before.
         max_characters: share of characters in them. The shares for n-grams are those of the table.
     """
-
-    n_grams = (*TOP_N_GRAMS, *DUPLICATE_N_GRAMS)
-
-    def of_n_gram(number: int, share: float) -> Finding:
-        size, most = n_grams[number]
-        if number < len(TOP_N_GRAMS):
-            return "gopher_top_n_gram", f"one {size}-gram has {share:.0%} of the characters, at most {most:.0%} may"
-        return "gopher_n_grams", f"{size}-grams that stood before have {share:.0%} of the characters, at most {most:.0%} may"
 
     def in_lines(text: str) -> Finding | None:
         for what, between, whole, most in (("paragraphs", r"\n{2,}", text.strip(), max_paragraphs), ("lines", r"\n+", text, max_lines)):
@@ -117,9 +104,11 @@ def gopher_repetition(*, max_lines: Share = 0.3, max_paragraphs: Share = 0.3, ma
         at_ends = characters.kinds[characters.ends - characters.lengths] | characters.kinds[characters.ends - 1]
         yield lines_of(examples)[1] | (at_ends & SPACE > 0), lambda at: in_lines(examples.said[at])
         said = words_of(examples).repetitions(TOP_N_GRAMS[-1][0], DUPLICATE_N_GRAMS[-1][0])
-        shares = said / np.maximum(characters.lengths, 1)[:, None]
-        over = shares > [most for _, most in n_grams]
-        yield np.logical_or.reduce(over, axis=1), lambda at: of_n_gram(first := int(np.argmax(over[at])), shares[at, first])
+        shares, may = (said / np.maximum(characters.lengths, 1)[:, None]).T, "{:.0%} of the characters, at most {:.0%} may"
+        for (size, most), share in zip(TOP_N_GRAMS, shares, strict=False):
+            yield above("gopher_top_n_gram", share, most, f"one {size}-gram has {may}")
+        for (size, most), share in zip(DUPLICATE_N_GRAMS, shares[len(TOP_N_GRAMS) :], strict=True):
+            yield above("gopher_n_grams", share, most, f"{size}-grams that stood before have {may}")
 
     return by_rules(rules)
 

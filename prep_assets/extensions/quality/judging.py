@@ -35,7 +35,7 @@ from prep_assets.pipeline import tokens
 from prep_assets.pipeline.asset import Store, Target, holds_out
 from prep_assets.pipeline.examples import Item, Reading, Source, converter, reading_recipe
 from prep_assets.pipeline.sources import domain_of
-from prep_assets.pipeline.verdicts import FOUND, VERDICTS
+from prep_assets.pipeline.verdicts import FOUND, VERDICTS, write_table
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.samples import Example, Prompt, Sample
 from prep_assets.schemas.reader import apply
@@ -366,14 +366,10 @@ def _judged_shard(task: Any, folder: Path, *, source: Source) -> dict[str, int]:
 
 def write_verdicts(target: Target, quarantine: Quarantine) -> Draft:
     """Judge one domain, and write the verdicts."""
-    import pyarrow.parquet as pq
-
     kind, name = target.asset.family, target.partition
     source = source_to_judge(target.workspace, kind, name)
     verdicts = judged_domain(source, target.payload)
-    table = verdicts.table()
-    with WrittenFile(target.payload / VERDICTS) as file:
-        pq.write_table(table, file, compression="zstd")
+    write_table(target.payload / VERDICTS, verdicts.table())
     for left, values in verdicts.left().items():
         save_array(target.payload / left, values)
     dropped = Counter(reason for reason, _ in verdicts.dropped.values())

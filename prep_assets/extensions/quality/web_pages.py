@@ -12,7 +12,7 @@ from prep_assets.array_types import Ints
 from prep_assets.extensions.quality.characters import LETTER, MARK, STOP, TERMINAL, WORD, Characters, Parts, matching
 from prep_assets.extensions.quality.gopher import Share, repeated
 from prep_assets.extensions.quality.steps import Examples, Finding, Judged, Step, by_block, quality_step
-from prep_assets.extensions.quality.words import Rules, by_rules, characters_of, lines_of, words_of
+from prep_assets.extensions.quality.words import Rules, above, below, by_rules, characters_of, lines_of, words_of
 from prep_assets.samples import document
 
 _ENDS = (".", "?", "!", '"', "'")
@@ -156,14 +156,13 @@ def fineweb_quality(
         most = np.maximum(lines.counts, 1)
         yield lines.counts == 0, lambda at: ("fineweb_empty", "0 lines with a character")
         ended = lines.total(characters_of(examples).kinds[lines.ends - 1] & TERMINAL > 0) / most
-        limit = f"min_ended_lines is {min_ended_lines:.0%}"
-        yield ended < min_ended_lines, lambda at: ("fineweb_line_punctuation", f"{ended[at]:.0%} of the lines end as sentences do, {limit}")
+        yield below(
+            "fineweb_line_punctuation", ended, min_ended_lines, "{:.0%} of the lines end as sentences do, min_ended_lines is {:.0%}"
+        )
         short = lines.total(lines.lengths <= short_line) / most
-        limit = f"max_short_lines is {max_short_lines:.0%}"
-        yield short > max_short_lines, lambda at: ("fineweb_short_lines", f"{short[at]:.0%} of the lines are short, {limit}")
+        yield above("fineweb_short_lines", short, max_short_lines, "{:.0%} of the lines are short, max_short_lines is {:.0%}")
         yield may_repeat, lambda at: repeats(examples.said[at])
         breaks = (characters_of(examples).fed.counts - 1) / np.maximum(words_of(examples).parts.counts, 1)
-        limit = f"max_lines_per_word is {max_lines_per_word}"
-        yield breaks > max_lines_per_word, lambda at: ("fineweb_list", f"{breaks[at]:.2f} line breaks per word, {limit}")
+        yield above("fineweb_list", breaks, max_lines_per_word, "{:.2f} line breaks per word, max_lines_per_word is {}")
 
     return by_rules(rules)

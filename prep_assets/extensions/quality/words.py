@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from prep_assets.array_types import Bools, Hashes, Ints
+from prep_assets.array_types import Bools, Floats, Hashes, Ints
 from prep_assets.extensions.quality.characters import ALONE, BASE, SPACE, SPREAD, WORD, Characters, Parts
 from prep_assets.extensions.quality.compiled import compiled
 from prep_assets.extensions.quality.steps import Examples, Finding, Judged, Step, by_block
@@ -199,6 +199,16 @@ def lines_of(examples: Examples) -> tuple[Parts, Bools]:
 
 Rules = Iterator[tuple[Bools, Callable[[int], Finding | None]]]
 """For each rule which texts may break it, bool[n], and what it says of one of them, by its number, asked before the next rule; the first broken counts."""
+
+
+def above(reason: str, values: Ints | Floats, most: float, said: str) -> tuple[Bools, Callable[[int], Finding]]:
+    """The rule that none of these numbers, one a text, may be larger; `said` has places for that number and for the largest one allowed."""
+    return values > most, lambda at: (reason, said.format(values[at], most))
+
+
+def below(reason: str, values: Ints | Floats, least: float, said: str) -> tuple[Bools, Callable[[int], Finding]]:
+    """The rule that none of these numbers may be smaller, see `above`."""
+    return values < least, lambda at: (reason, said.format(values[at], least))
 
 
 def by_rules(rules: Callable[[Examples], Rules]) -> Step:

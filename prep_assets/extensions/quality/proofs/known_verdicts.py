@@ -54,27 +54,33 @@ def _one(text: str, reason: str = "", **options: Any) -> Known:
     return Known(options, (document(text),), {0: reason} if reason else {})
 
 
+def _several(*texts: str, found: Mapping[int, str] = {}, notes: Mapping[str, Sequence[Any]] = {}, **options: Any) -> Known:
+    return Known(options, tuple(map(document, texts)), found, notes)
+
+
+def _edge(text: Callable[[int], str], reason: str, keeps: int, breaks: int) -> Iterator[Known]:
+    """A text with as much of something as a rule allows, and one that breaks it."""
+    yield from (_one(text(keeps)), _one(text(breaks), reason))
+
+
+def _begun(parts: Sequence[str], form: str, between: str = "\n") -> Callable[[int], str]:
+    """A text of parts, of which the first so many have another form."""
+    return lambda count: between.join([*map(form.format, parts[:count]), *parts[count:]])
+
+
 def _gopher_quality() -> Iterator[Known]:
     yield _one(PLAIN)
-    yield from (_one(" ".join(_WORDS[:count]), "gopher_short_doc" if count < 50 else "") for count in (49, 50))
+    yield from _edge(lambda count: " ".join(_WORDS[:count]), "gopher_short_doc", 50, 49)
     yield from (_one(PLAIN, "gopher_long_doc" if most < 63 else "", max_words=most) for most in (62, 63))
     yield from (_one(text, "gopher_word_length") for text in ("a of " * 30, "internationalization the " * 30))
-    for sign in ("#", "…"):
-        for count in (6, 7):  # of 66 and 67 words and signs
-            text = " ".join(f"{word} {sign}" if at < count else word for at, word in enumerate(_WORDS[:60]))
-            yield _one(text, "gopher_symbols" if count == 7 else "")
+    for sign in "#…":  # of 66 and 67 words and signs
+        yield from _edge(_begun(_WORDS[:60], f"{{}} {sign}", " "), "gopher_symbols", 6, 7)
     six = [" ".join(_WORDS[at : at + 6]) for at in range(0, 60, 6)]
-    for sign in ("-", "•"):
-        yield from (
-            _one(_lines(*(f"{sign} {line}" for line in six[:count]), *six[count:]), "gopher_bullets" if count == 10 else "")
-            for count in (9, 10)
-        )
-    for sign in ("...", "…"):
-        yield from (
-            _one(_lines(*(f"{line}{sign}" for line in six[:count]), *six[count:]), "gopher_ellipses" if count == 4 else "")
-            for count in (3, 4)
-        )
-    yield from (_one(" ".join(["1234"] * count + _WORDS[: 60 - count]), "gopher_alphabetic" if count == 13 else "") for count in (12, 13))
+    for form in ("- {}", "• {}"):
+        yield from _edge(_begun(six, form), "gopher_bullets", 9, 10)
+    for form in ("{}...", "{}…"):
+        yield from _edge(_begun(six, form), "gopher_ellipses", 3, 4)
+    yield from _edge(lambda count: " ".join(["1234"] * count + _WORDS[: 60 - count]), "gopher_alphabetic", 12, 13)
     for words in (("the",), ("the", "of"), ("with", "have"), ("that", "to"), ("be", "and")):
         yield _one(" ".join([*words, *_CONTENT]), "" if len(words) == 2 else "gopher_stop_words")
 
@@ -83,11 +89,8 @@ def _gopher_repetition() -> Iterator[Known]:
     yield from (_one(text) for text in (PLAIN, _lines(*SENTENCES), "\n\n".join(SENTENCES)))
     yield _one("", "gopher_empty")
     for between, reason in (("\n", "gopher_lines"), ("\n\n", "gopher_paragraphs")):
-        for said, found in ((3, ""), (5, reason)):  # 2 of 13 parts stood before, and 4 of 13
-            parts = [
-                part for at, sentence in enumerate(SENTENCES) for part in ([sentence, "Yes."] if at % 2 and at < 2 * said else [sentence])
-            ]
-            yield _one(between.join(parts), found if (len(parts) - 11) > 0.3 * len(parts) else "")
+        for said, found in ((5, ""), (6, reason)):  # 4 of 15 parts stood before, and 5 of 16
+            yield _one(between.join([*SENTENCES, *["Yes."] * said]), found)
         yield _one(between.join([*SENTENCES[:4], *SENTENCES[:2]]), reason)
     passages = ((5, 2, 44), (5, 3, 77), (5, 4, 118), (2, 10, 53), (2, 12, 68), (2, 14, 86), (2, 16, 106), (2, 18, 130), (2, 10, 80))
     for times, length, words in passages:  # as many words as there may be, and one more
@@ -114,25 +117,24 @@ def _fineweb() -> Iterator[Known]:
     yield _one(PLAIN)
     yield _one("\n \n", "fineweb_empty")
     bare = [sentence.rstrip(".") for sentence in SENTENCES]
-    for count in (1, 2):  # of ten lines
-        yield _one(_lines(*SENTENCES[:count], *bare[count:]), "fineweb_line_punctuation" if count == 1 else "")
+    yield from _edge(lambda count: _lines(*SENTENCES[:count], *bare[count:]), "fineweb_line_punctuation", 2, 1)  # of ten lines
     short = [f"Then {word} came again." for word in dict.fromkeys(_CONTENT)][:7]
-    for count in (6, 7):
-        yield _one(_lines(*short[:count], *SENTENCES[count:]), "fineweb_short_lines" if count == 7 else "")
+    yield from _edge(lambda count: _lines(*short[:count], *SENTENCES[count:]), "fineweb_short_lines", 6, 7)
     yield _one(_lines(*SENTENCES, SENTENCES[0]), "fineweb_repeated")
-    for count in (1, 2):  # four of more than 600 characters, and eight
-        yield _one(_lines(*SENTENCES, "Yes.", *["Yes."] * count), "fineweb_repeated" if count == 2 else "")
+    yield from _edge(
+        lambda count: _lines(*SENTENCES, "Yes.", *["Yes."] * count), "fineweb_repeated", 1, 2
+    )  # four of more than 600 characters, eight
     parts = [f"Internationalization {word}responsibilities." for word in dict.fromkeys(_CONTENT)]  # of 3 words, with the dot
-    yield from (_one(text, reason) for text, reason in ((_lines(*parts), ""), ("\n\n".join(parts), "fineweb_list")))
+    yield from (_one(_lines(*parts)), _one("\n\n".join(parts), "fineweb_list"))
 
 
 def _c4() -> Iterator[Known]:
     yield from (_one(text) for text in (PLAIN, _lines(*SENTENCES), _lines(f"{PLAIN}[edit]"), _lines(f"{PLAIN}[12]"), f'"{PLAIN}"'))
     four, few = " ".join(SENTENCES[:4]), "c4_too_few_sentences"
     for text in (four, _lines(four, "Very well."), _lines(four, SENTENCES[4].rstrip(".")), _lines(four, "He waited there...")):
-        yield Known({}, (document(text),), {0: f"{few}: 4 sentences in lines"}, {"lines_left_out": [text.count("\n")]})
+        yield _several(text, found={0: f"{few}: 4 sentences in lines"}, notes={"lines_left_out": [text.count("\n")]})
     both = _lines(PLAIN, "It needs JavaScript!", f"He said {'a' * 1001} today.", "Very well."), _lines("", PLAIN, "", f"“{PLAIN}”.")
-    yield Known({}, tuple(map(document, both)), {}, {"lines_left_out": [3, 2]})  # empty lines have too few words
+    yield _several(*both, notes={"lines_left_out": [3, 2]})  # empty lines have too few words
     yield from (
         _one(_lines(four, f"Your browser {what}."), few)
         for what in ("needs JavaScript", "keeps our cookie policy", "shows the terms of use")
@@ -179,21 +181,21 @@ def _near_duplicates() -> Iterator[Known]:
     yield from _border()
     found = "near_duplicate"
     like, other = PLAIN.replace("the stove", "the warm stove"), " ".join(SENTENCES[5:])
-    yield Known({}, tuple(map(document, (PLAIN, other, like))), {2: f"{found}: is like example 0"}, {"cluster": [0, -1, 0]})
+    yield _several(PLAIN, other, like, found={2: f"{found}: is like example 0"}, notes={"cluster": [0, -1, 0]})
     turned = " ".join(reversed(PLAIN.split()))
-    yield from (Known({"words": words}, (document(PLAIN), document(turned)), {1: found} if words == 1 else {}) for words in (1, 2))
+    yield from (_several(PLAIN, turned, words=words, found={1: found} if words == 1 else {}) for words in (1, 2))
     chinese = "老磨坊主每天早上都会穿过小桥去村里买新鲜的面包和奶酪,然后在河边慢慢地走回家和他的狗一起坐在火炉旁边"
-    yield Known({}, tuple(map(document, (chinese, chinese[::-1], f"{chinese}吃饭"))), {2: found})
+    yield _several(chinese, chinese[::-1], f"{chinese}吃饭", found={2: found})
     asked = ("What time is it?", "It is noon.")
     tools = [{"type": "function", "function": {"name": "f", "description": text}} for text in (other, PLAIN, turned, turned.upper())]
     # what one example alone has counts like its turns, so that tools keep two chats apart, or not
     alone = [_chat(*(asked if at < 2 else SENTENCES[6:8]), tools=(tool,)) for at, tool in enumerate(tools)]
     mixed = (_chat(*SENTENCES[2:4]), *alone[:1], _chat(*SENTENCES[4:6]), *alone[1:])
     yield Known({}, mixed, {5: f"{found}: is like example 4 of the domain, one of a cluster of 2"}, {"cluster": [-1, -1, -1, -1, 4, 4]})
-    yield Known({}, tuple(map(document, (PLAIN, PLAIN.upper(), other))), {1: "near_duplicate"})
-    yield Known({"keep": "longest"}, tuple(map(document, (PLAIN, other, like))), {0: "near_duplicate"})
-    yield Known({}, tuple(map(document, (" ".join(SENTENCES[:6]), " ".join(SENTENCES[4:])))), {})
-    yield Known({}, tuple(map(document, ("Very well.", other, "very well", "Well, very.", "", ""))), {2: "near_duplicate"})
+    yield _several(PLAIN, PLAIN.upper(), other, found={1: found})
+    yield _several(PLAIN, other, like, keep="longest", found={0: found})
+    yield _several(" ".join(SENTENCES[:6]), " ".join(SENTENCES[4:]))
+    yield _several("Very well.", other, "very well", "Well, very.", "", "", found={2: found})
     question, answer = SENTENCES[0], " ".join(SENTENCES[1:4])
     first, second = ({"title": "a", "text": other}, {"title": "b", "text": PLAIN.upper()})
     yield Known({}, (_chat(question, answer, documents=(first,)), _chat(question, answer, documents=(first,))), {1: "near_duplicate"})
@@ -212,29 +214,28 @@ def _near_duplicates() -> Iterator[Known]:
 def _repeated_passages() -> Iterator[Known]:
     reason, other = "repeated_passage", " ".join(SENTENCES[5:])
     copied = f"{reason}: 70 of 73 words stand in passages of 50 words or more"
-    yield Known({}, tuple(map(document, (PLAIN, f"A copy: {PLAIN}"))), {1: copied}, {"share": [0.0, round(70 / 73, 4)]})
-    yield Known({}, tuple(map(document, (PLAIN, other))), {}, {"share": [0.0, 0.0]})
-    half = " ".join(_WORDS[:50])
+    yield _several(PLAIN, f"A copy: {PLAIN}", found={1: copied}, notes={"share": [0.0, round(70 / 73, 4)]})
+    yield _several(PLAIN, other, notes={"share": [0.0, 0.0]})
+    whole, half = (" ".join(_WORDS[:count]) for count in (None, 50))
     for beyond, found in ((49, {1: reason}), (50, {})):  # more than half of the words stood before, and half of them
-        yield Known({}, (document(" ".join(_WORDS)), document(f"{half} {' '.join(_CONTENT[:beyond])}")), found)
-    yield Known({}, (document(" ".join(_WORDS)), document(" ".join(_WORDS[:49]))), {})
+        yield _several(whole, f"{half} {' '.join(_CONTENT[:beyond])}", found=found)
+    yield _several(whole, " ".join(_WORDS[:49]))
     five = " ".join(_WORDS[:5])
-    for beyond, again in ((4, reason), (5, "")):  # five of 14 words, and of 15, stood before in the text itself
-        itself = document(f"{five} {' '.join(_CONTENT[:beyond])} {five}")
-        share = {"share": [round(5 / (10 + beyond), 4)]}
-        yield Known({"words": 5, "max_share": 0.334}, (itself,), {0: again} if again else {}, share)
-        yield Known({"words": 5, "max_share": 0.334}, (document(other), itself, itself), {1: reason, 2: reason} if again else {2: reason})
+    for beyond, again in ((4, {0: reason}), (5, {})):  # five of 14 words, and of 15, stood before in the text itself
+        itself = f"{five} {' '.join(_CONTENT[:beyond])} {five}"
+        yield _several(itself, words=5, max_share=0.334, found=again, notes={"share": [round(5 / (10 + beyond), 4)]})
+        yield _several(other, itself, itself, words=5, max_share=0.334, found={at + 1: reason for at in again} | {2: reason})
 
 
 def _language() -> Iterator[Known]:
     german = "Der alte Müller ging jeden Morgen über die Brücke in das Dorf, um dort frisches Brot zu kaufen."
     french = "Le vieux meunier traversait chaque matin le pont pour acheter du pain frais au village."
-    yield Known({"keep": ["en"]}, tuple(map(document, (PLAIN, german, french))), {1: "language", 2: "language"})
-    yield Known({"keep": ["de", "fr"]}, tuple(map(document, (PLAIN, german, french))), {0: "language"})
+    yield _several(PLAIN, german, french, keep=["en"], found={1: "language", 2: "language"})
+    yield _several(PLAIN, german, french, keep=["de", "fr"], found={0: "language"})
     unsure = ("Kaffee und Kuchen", "taxi in Roma", "no", "menu del dia")
     codes, shares = zip(*map(identifier().classify, unsure), strict=True)
     notes = {"language": [*codes], "probability": [round(float(share), 4) for share in shares]}
-    yield Known({"keep": [*codes]}, tuple(map(document, unsure)), {}, notes)
+    yield _several(*unsure, keep=[*codes], notes=notes)
 
 
 def _private_data() -> Iterator[Known]:
@@ -254,10 +255,10 @@ def _private_data() -> Iterator[Known]:
         "It stands at 48.8566, 2.3522 on the map, since 1889-03-31.",
     )
     counts = {kind: [int(at == place) for at in range(11)] for place, kind in enumerate(("email", "phone", "card", "iban", "ip"))}
-    yield Known({}, tuple(map(document, (*private, *clean))), dict(enumerate(private.values())), counts)
-    several = document(f"{' '.join(private)} {[*private][1]}")
-    yield Known({}, (several,), {0: "private_email: 1 × email, 2 × phone"})
-    yield Known({"kinds": ["ip", "phone"]}, (several,), {0: "private_ip: 1 × ip, 2 × phone"})
+    yield _several(*private, *clean, found=dict(enumerate(private.values())), notes=counts)
+    several = f"{' '.join(private)} {[*private][1]}"
+    yield _one(several, "private_email: 1 × email, 2 × phone")
+    yield _one(several, "private_ip: 1 × ip, 2 × phone", kinds=["ip", "phone"])
 
 
 def _gold_answers() -> Iterator[Known]:
@@ -295,28 +296,15 @@ def _tool_calls() -> Iterator[Known]:
 
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "gopher_quality": {
-        "min_words": 50,
-        "max_words": 100_000,
-        "min_word_length": 3,
-        "max_word_length": 10,
-        "max_symbols": 0.1,
-        "max_bullets": 0.9,
-        "max_ellipses": 0.3,
-        "min_alphabetic": 0.8,
-        "min_stop_words": 2,
+        "min_words": 50, "max_words": 100_000, "min_word_length": 3, "max_word_length": 10, "max_symbols": 0.1, "max_bullets": 0.9,
+        "max_ellipses": 0.3, "min_alphabetic": 0.8, "min_stop_words": 2,
     },
     "gopher_repetition": {"max_lines": 0.3, "max_paragraphs": 0.3, "max_characters": 0.2},
-    "fineweb_quality": {
-        "min_ended_lines": 0.12,
-        "max_short_lines": 0.67,
-        "short_line": 30,
-        "max_repeated": 0.01,
-        "max_lines_per_word": 0.3,
-    },
+    "fineweb_quality": {"min_ended_lines": 0.12, "max_short_lines": 0.67, "short_line": 30, "max_repeated": 0.01, "max_lines_per_word": 0.3},
     "c4_quality": {"min_sentences": 5, "min_words": 3, "max_word": 1000},
     "near_duplicates": {"words": 5, "buckets": 14, "hashes": 8, "keep": "first", "across": False},
     "repeated_passages": {"words": 50, "max_share": 0.5},
-}
+}  # fmt: skip
 """By name of the step, the options' defaults, of the papers."""
 KNOWN: Mapping[str, Callable[[], Iterator[Known]]] = {
     "gopher_quality": _gopher_quality,
