@@ -130,6 +130,19 @@ def how_ended(code: int) -> str:
     return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
 
 
+def started(module: str, *descriptors: int, **environment: str) -> subprocess.Popen[bytes]:
+    """A process that runs a module of this package, with these file descriptors as its arguments."""
+    # it imports what this process does, in its order: without -P a folder prep_assets where it was started would come first
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", module, *map(str, descriptors)],
+        pass_fds=descriptors,
+        stdin=subprocess.DEVNULL,
+        stdout=2,  # results of commands are on stdout
+        env={**os.environ, **environment, "PYTHONPATH": python_path()},
+        process_group=0,  # Ctrl-C is for the process that started them
+    )
+
+
 class ForkServer:
     """The process that workers are forked from. It ends with the process that started it.
 
@@ -140,17 +153,7 @@ class ForkServer:
     def __init__(self) -> None:
         alive_reader, self._alive = os.pipe()
         self._control, server_end = Pipe()
-        # what this process imports, in its order: without -P a folder prep_assets where it was started would come first
-        command = [sys.executable, "-P", "-m", "prep_assets.workers.pool", str(server_end.fileno()), str(alive_reader)]
-        environment = {**os.environ, **ONE_THREAD, "PYTHONPATH": python_path()}
-        self.process = subprocess.Popen(
-            command,
-            pass_fds=(server_end.fileno(), alive_reader),
-            stdin=subprocess.DEVNULL,
-            stdout=2,  # results of commands are on stdout
-            env=environment,
-            process_group=0,  # Ctrl-C is for the process that started them
-        )
+        self.process = started("prep_assets.workers.pool", server_end.fileno(), alive_reader, **ONE_THREAD)
         server_end.close()
         os.close(alive_reader)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import os
 import pickle
-import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,7 +17,7 @@ from typing import Any, TypeVar
 from prep_assets import limits
 from prep_assets.errors import PrepAssetsError
 from prep_assets.own_code import own_function
-from prep_assets.workers.pool import how_ended, portable, python_path
+from prep_assets.workers.pool import how_ended, portable, started
 
 T = TypeVar("T")
 own = lru_cache(64)(own_function)
@@ -38,15 +37,7 @@ class _Process:
 
     def __init__(self) -> None:
         self.owner, (self.connection, other) = os.getpid(), Pipe()
-        command = [sys.executable, "-P", "-m", "prep_assets.extensions.quality.apart", str(other.fileno())]
-        self.process = subprocess.Popen(
-            command,
-            pass_fds=(other.fileno(),),
-            stdin=subprocess.DEVNULL,
-            stdout=2,
-            env={**os.environ, "PYTHONPATH": python_path()},
-            process_group=0,
-        )
+        self.process = started("prep_assets.extensions.quality.apart", other.fileno())
         other.close()
 
     def end(self) -> int:

@@ -24,7 +24,6 @@ from prep_assets.extensions.quality.steps import (
     Configured,
     Examples,
     Judged,
-    KnowsGolds,
     Step,
     configured_steps,
     corrupted_examples,
@@ -209,8 +208,7 @@ class Verdicts:
     @property
     def in_shards(self) -> bool:
         """Whether a domain can be judged in shards: no step knows golds, or keeps what it does not note."""
-        at_work = [each for _, each in self._steps]
-        return all(not isinstance(each, KnowsGolds) and (each.noted or type(each).finish is Step.finish) for each in at_work)
+        return all(not step.golds and (at_work.noted or type(at_work).finish is Step.finish) for step, at_work in self._steps)
 
     def of_shard(self, blocks: Sequence[Block]) -> bytes:
         """What the blocks of the next shard of a domain add to the verdicts on those before, see `add_shard`."""
@@ -261,8 +259,7 @@ class Verdicts:
     def learn(self, prompts: Sequence[Prompt]) -> None:
         """Give golds to the steps that judge by them."""
         for _, at_work in self._steps:
-            if isinstance(at_work, KnowsGolds):
-                at_work.learn(prompts)
+            at_work.learn(prompts)
 
     def left(self) -> dict[str, npt.NDArray[np.uint64]]:
         """File name → what the steps leave for later domains."""

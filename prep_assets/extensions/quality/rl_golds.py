@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 from prep_assets.errors import PrepAssetsError
 from prep_assets.extensions.quality.golds import plain
-from prep_assets.extensions.quality.steps import Examples, Judged, KnowsGolds, quality_step
+from prep_assets.extensions.quality.steps import Examples, Judged, Step, quality_step
 from prep_assets.limits import limited
 from prep_assets.samples import ASSISTANT, COMPLETION, PROMPT, USER, Prompt, Sample, turn
 
+T = TypeVar("T")
 REASON = "answer_is_not_the_gold"
 LONGEST = 200
 """Most characters of an answer that is compared as mathematics; a longer one is compared as text."""
@@ -51,8 +52,16 @@ def equal_answers(gold: str, answer: str) -> bool:
         return isinstance(share := plain(below), Fraction) and share / 100 == plain(whole)
     if unit != other or any(_TEXT.fullmatch(text) for text in (expected, found)):
         return False
-    what = f"rl_golds: comparing {gold!r} with {answer!r}"
-    return limited(lambda said, _: PrepAssetsError(f"{what} {said}. Leave the row out by `where`"), boxed_equal, expected, found)
+    return in_time(f"rl_golds: comparing {gold!r} with {answer!r}", boxed_equal, expected, found)
+
+
+def in_time(what: str, function: Callable[..., T], *args: Any) -> T:
+    """Call what rows may keep busy for ever.
+
+    Raises:
+        PrepAssetsError: it takes too long; the message begins with `what`.
+    """
+    return limited(lambda said, _: PrepAssetsError(f"{what} {said}. Leave the row out by `where`"), function, *args)
 
 
 _TEXT = re.compile(r"\d+(?:[-/]\d+){2,}|\d+-\d+|\d+(?::\d+)+")
@@ -145,14 +154,14 @@ def same_prompt(text: str) -> str:
     return " ".join(text.casefold().split())
 
 
-class RlGolds(KnowsGolds):
+class RlGolds(Step):
     """Compares the answer to each user turn with the gold of that turn."""
 
     def __init__(self) -> None:
         self._golds: dict[str, str] = {}
 
     def learn(self, prompts: Sequence[Prompt]) -> None:
-        """See `KnowsGolds`."""
+        """See `Step`."""
         for prompt in prompts:
             asked = [one.text for one in prompt.prompt if one.role in (USER, PROMPT)]
             if asked and prompt.gold:
@@ -187,8 +196,9 @@ def _answered(parts: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
     ),
     takes=(Sample,),
     libraries=("math-verify",),
+    golds=True,
     version=6,
 )
-def rl_golds() -> RlGolds:
+def rl_golds() -> Step:
     """Examples whose final answer is not the gold that the family rl has for the same prompt, compared as mathematics."""
     return RlGolds()

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import inspect
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, cached_property
+from itertools import chain, repeat
 from traceback import extract_tb
-from typing import Any, Literal, TypeVar, get_args, get_type_hints
+from typing import Any, Literal, TypeVar, get_args
 
 import msgspec
 import numpy as np
@@ -29,7 +30,7 @@ from prep_assets import plugins
 from prep_assets.errors import ConfigError, PrepAssetsError, nearest
 from prep_assets.extensions.quality.apart import Ended, call_apart, own
 from prep_assets.own_code import added_code, own_code_hash
-from prep_assets.samples import MEDIA, THINKING, TOOL_CALL, Contrast, Example, Group, Pair, Prompt, Region, Sample, Turn
+from prep_assets.samples import MEDIA, THINKING, TOOL_CALL, Contrast, Example, Group, Pair, Prompt, Region, Sample, Turn, parts_of
 from prep_assets.schemas.registry import check_options
 from prep_assets.stores.arrays import Spool
 
@@ -83,32 +84,23 @@ class Examples(Struct, frozen=True, dict=True):
 
 
 def _parts(example: Example) -> list[tuple[str, str]]:
-    match example:
-        case Sample():
-            return [*_context(example, example.turns), *_of_turns(example.turns)] or [
-                ("document", example.tokenized.text or "" if example.tokenized else "")
-            ]
-        case Pair():
-            context = _context(example, (*example.prompt, *example.chosen, *example.rejected))
-            answers = ((CHOSEN, example.chosen), (REJECTED, example.rejected))
-            return [*context, *_of_turns(example.prompt), *((role, _text(turn)) for role, turns in answers for turn in turns)]
-        case Prompt():
-            golds = ((ANSWER, text) for text in (example.gold, example.arguments) if text)
-            return [*_context(example, example.prompt), *_of_turns(example.prompt), *golds]
-        case Group():
-            responses = [turn for response in example.responses for turn in response]
-            context = _context(example, (*example.prompt, *responses))
-            return [*context, *_of_turns(example.prompt), *((ANSWER, _text(turn)) for turn in responses)]
-        case Contrast():
-            return [
-                *([(OPTIONS, example.instruction)] if example.instruction else []),
-                (PROMPT, example.query),
-                *((ANSWER, text) for text in example.positives),
-                *((REJECTED, text) for text in example.negatives),
-            ]
+    if isinstance(example, Contrast):
+        instruction = [(OPTIONS, example.instruction)] if example.instruction else []
+        answers = [(role, text) for role, texts in ((ANSWER, example.positives), (REJECTED, example.negatives)) for text in texts]
+        return [*instruction, (PROMPT, example.query), *answers]
+    turns, *several = parts_of(example)
+    roles = (CHOSEN, REJECTED) if isinstance(example, Pair) else repeat(ANSWER)
+    said = [(turn.role, _text(turn)) for turn in turns]
+    said += [(role, _text(turn)) for role, answer in zip(roles, several, strict=False) for turn in answer]
+    if isinstance(example, Prompt):
+        said += [(ANSWER, text) for text in (example.gold, example.arguments) if text]
+    parts = [*_context(example, chain(turns, *several)), *said]
+    if parts or not isinstance(example, Sample):
+        return parts
+    return [("document", example.tokenized.text or "" if example.tokenized else "")]
 
 
-def _context(example: Sample | Pair | Prompt | Group, turns: Sequence[Turn]) -> list[tuple[str, str]]:
+def _context(example: Sample | Pair | Prompt | Group, turns: Iterable[Turn]) -> list[tuple[str, str]]:
     parts = [(TOOLS, text_of(tool)) for tool in example.tools] + [(DOCUMENTS, text_of(document)) for document in example.documents]
     parts += [(OPTIONS, text_of(example.template_options))] if example.template_options else []
     names = [name for turn in turns for name in (turn.name, turn.tool_call_id) if name]
@@ -123,10 +115,6 @@ def text_of(value: Any) -> str:
         case list() | tuple():
             return "\n".join(text for text in map(text_of, value) if text)
     return "" if value is None or value is True or value is False else str(value)
-
-
-def _of_turns(turns: Sequence[Turn]) -> list[tuple[str, str]]:
-    return [(turn.role, _text(turn)) for turn in turns]
 
 
 def _text(turn: Turn) -> str:
@@ -163,6 +151,9 @@ class Step:
 
     noted: tuple[Spool, ...] = ()
 
+    def learn(self, prompts: Sequence[Prompt]) -> None:
+        """Learn golds of the family rl, before the first block; of a step that is registered with `golds`."""
+
     def judge(self, examples: Examples) -> Judged:
         """Judge the next examples of the domain, numbered from 0 in this block."""
         raise NotImplementedError
@@ -189,14 +180,6 @@ class AcrossDomains(Step):
         Args:
             kept: bool[n], the examples that no step drops.
         """
-        raise NotImplementedError
-
-
-class KnowsGolds(Step):
-    """A step that judges answers by the golds of the family rl."""
-
-    def learn(self, prompts: Sequence[Prompt]) -> None:
-        """Learn golds, before the first block."""
         raise NotImplementedError
 
 
@@ -232,6 +215,7 @@ class Registered(Struct, frozen=True):
         takes: the kinds of examples that it can judge.
         libraries: packages whose versions decide its verdicts.
         clusters: whether it notes `CLUSTER` at the end, so that no cluster stands on both sides of a split.
+        golds: whether it judges answers by the golds of the family rl, see `Step.learn`.
         version: raised when its verdicts change.
     """
 
@@ -242,6 +226,7 @@ class Registered(Struct, frozen=True):
     takes: tuple[type, ...]
     libraries: tuple[str, ...]
     clusters: bool
+    golds: bool
     version: int
 
     @property
@@ -261,13 +246,14 @@ def quality_step(
     takes: tuple[type, ...] = (Sample, Pair, Prompt, Group, Contrast),
     libraries: tuple[str, ...] = (),
     clusters: bool = False,
+    golds: bool = False,
     version: int = 1,
 ) -> Callable[[Factory], Factory]:
     """Register a step factory under `name`. The other arguments are those of `Registered`."""
 
     def register(factory: Factory) -> Factory:
         plugins.claim("quality step", [name], factory)
-        _STEPS[name] = Registered(name, factory, source, corrupted, takes, libraries, clusters, version)
+        _STEPS[name] = Registered(name, factory, source, corrupted, takes, libraries, clusters, golds, version)
         return factory
 
     return register
@@ -287,8 +273,7 @@ class Configured(Struct, frozen=True):
         make: opens it for one domain.
         recipe: what decides its verdicts: options, versions of libraries, the hash of user code.
         across: whether it also compares the domain with those before it; its option `across`.
-        golds: whether it judges by the golds of the family rl, see `KnowsGolds`.
-        clusters: see `Registered`.
+        golds, clusters: see `Registered`.
     """
 
     name: str
@@ -340,8 +325,7 @@ def _configured(name: str, options: dict[str, Any], form: type) -> Configured:
     recipe = {"action": action, "options": filled, "libraries": versions, **({"code": list(map(own_code_hash, own))} if own else {})}
     recipe |= {"version": step.version} if step.version > 1 else {}
     recipe |= {"package": code} if (code := added_code(step.factory.__module__)) else {}
-    golds = isinstance(made := get_type_hints(step.factory)["return"], type) and issubclass(made, KnowsGolds)
-    return Configured(name, action, lambda: step.factory(**options), recipe, bool(filled.get("across")), golds, step.clusters)
+    return Configured(name, action, lambda: step.factory(**options), recipe, bool(filled.get("across")), step.golds, step.clusters)
 
 
 def corrupted_examples(examples: Sequence[Example]) -> Examples:
@@ -359,8 +343,7 @@ def tried_on_itself(step: Configured, read: Callable[[Sequence[Example]], Exampl
         return []
     corrupted, reason = quality_steps()[step.name].corrupted
     at_work = step.make()
-    if isinstance(at_work, KnowsGolds):
-        at_work.learn([example for example in corrupted if isinstance(example, Prompt)])
+    at_work.learn([example for example in corrupted if isinstance(example, Prompt)])
     judged = at_work.judge(read(corrupted))
     finished = at_work.finish(np.ones(len(corrupted), bool))
     return [(reason, any(found == reason for found, _ in (*judged.found.values(), *finished.found.values())))]

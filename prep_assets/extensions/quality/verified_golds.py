@@ -9,12 +9,11 @@ from typing import Any
 from prep_assets.errors import ConfigError, PrepAssetsError, Refused
 from prep_assets.extensions.quality.apart import Ended, call_apart, own
 from prep_assets.extensions.quality.constraints import CONSTRAINTS, keeps, misfit
-from prep_assets.extensions.quality.rl_golds import boxed_equal, verifies
+from prep_assets.extensions.quality.rl_golds import boxed_equal, in_time, verifies
 from prep_assets.extensions.quality.steps import Examples, Finding, Step, by_example, quality_step
 from prep_assets.extensions.quality.verified_code import TooSlow, failure
 from prep_assets.extensions.rl.schemas import JUDGED, NUMBER
 from prep_assets.extensions.rl.verifiers import BAD, CODE, IFEVAL, RUBRIC, code_tests, constraints, criteria
-from prep_assets.limits import limited
 from prep_assets.samples import USER, Prompt, turn
 
 REJECTED, UNKNOWN = "gold_rejected", "unknown_verifier"
@@ -26,15 +25,11 @@ _Try = Callable[[Prompt, str], str]
 """A prompt and the id of its record → why its gold fails; ``""`` if it passes, or there is none to try."""
 
 
-def _over_limit(what: str) -> Callable[[str, Any], PrepAssetsError]:
-    return lambda said, _: PrepAssetsError(f"{what} {said}. Leave the row out by `where`")
-
-
 def _compared(passes: Callable[[str], bool]) -> _Try:
     """Whether a verifier that compares takes a gold for itself."""
 
     def failing(prompt: Prompt, where: str) -> str:
-        return _no_reward(prompt, limited(_over_limit(f"verified_golds: comparing {prompt.gold!r}"), passes, prompt.gold))
+        return _no_reward(prompt, in_time(f"verified_golds: comparing {prompt.gold!r}", passes, prompt.gold))
 
     return failing
 
@@ -109,7 +104,7 @@ def _keeps_constraints(prompt: Prompt, where: str) -> str:
         )
     if misfits := [said for each in asked if (said := misfit(each))]:
         raise Refused(BAD, misfits[0])
-    missed = limited(_over_limit(f"{STEP}: a constraint of {where}"), lambda: [each.name for each in asked if not keeps(prompt.gold, each)])
+    missed = in_time(f"{STEP}: a constraint of {where}", lambda: [each.name for each in asked if not keeps(prompt.gold, each)])
     return f"the gold does not keep {', '.join(missed)}" if missed and prompt.gold else ""
 
 
