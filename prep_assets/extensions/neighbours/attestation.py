@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from prep_assets.config.family import Family
-from prep_assets.config.loading import read_tombstones
+from prep_assets.config.loading import read_tombstones, read_yaml
 from prep_assets.config.models import FAMILIES, Eval, Pretrain, Sft
 from prep_assets.errors import StoreError
 from prep_assets.extensions.explain.figures import made_from, refused_counts
@@ -302,34 +302,13 @@ def trained_in_words(family: Family) -> list[str]:
     ]
 
 
-# The public summary of training content, in the sections of the Commission's template of 24 July 2025 (AI Act, Article 53(1)(d)).
+# Summaries that the law asks of those who train, in the words of `summaries.yaml`.
 
-_EU_TEMPLATE: Mapping[str, tuple[str, ...]] = {
-    "1.1. Provider identification": ("Provider name and contact details", "Authorised representative name and contact details"),
-    "1.2. Model identification": ("Versioned model name(s)", "Model dependencies", "Date of placement of the model on the Union market"),
-    "1.3. Modalities, overall training data size and other characteristics": (
-        *("Modality", "Training data size: text", "Training data size: images", "Types of content"),
-        *("Latest date of data acquisition/collection for model training", "Linguistic characteristics of the overall training data"),
-        "Other relevant characteristics of the overall training data",
-    ),
-    "2. List of data sources": ("Data sets", "Which sections of these they belong to"),
-    "2.1. Publicly available datasets": ("Large datasets", "Other datasets"),
-    "2.2.1. Datasets commercially licensed by rightsholders or their representatives": ("Licences and modalities",),
-    "2.2.2. Private datasets obtained from other third parties": ("Datasets and modalities",),
-    "2.3. Data crawled and scraped from online sources": (
-        *("Crawlers, their purposes and behaviour", "Period of data collection", "Content, sources and modalities"),
-        "Most relevant domain names crawled",
-    ),
-    "2.4. User data": ("Interactions with the model", "Interactions with other services or products"),
-    "2.5. Synthetic data": ("Sums that prep-assets makes, by no model", "Models that generated data"),
-    "2.6. Other sources of data": ("Description",),
-    "3.1. Respect of reservation of rights from text and data mining exception or limitation": (
-        *("Signatory to the Code of Practice", "Measures, opt-out protocols and solutions honoured", "Records forgotten"),
-    ),
-    "3.2. Removal of illegal content": ("Measures taken", "Examples that quality steps dropped, for whatever reason"),
-    "3.3. Other information (optional)": ("Other relevant information about data processing",),
-}
 _SIZES = {10**9: "less than 1 billion tokens", 10**13 + 1: "1 billion to 10 trillion tokens"}
+
+
+def _form(of: str) -> Any:
+    return read_yaml(Path(__file__).with_name("summaries.yaml").read_text("utf-8"))[of]
 
 
 def _eu_summary(content: Mapping[str, Any], family: Family) -> list[dict[str, Any]]:
@@ -347,29 +326,7 @@ def _eu_summary(content: Mapping[str, Any], family: Family) -> list[dict[str, An
         "Records forgotten": opt_outs if isinstance(opt_outs, str) else f"{len(opt_outs['forgotten']):,}; none of them is in the store",
         "Examples that quality steps dropped, for whatever reason": dropped,
     }
-    return [
-        {"section": section, "fields": {field: stated.get(field, TO_STATE) for field in fields}} for section, fields in _EU_TEMPLATE.items()
-    ]
-
-
-# What California's Civil Code 3111 (a), of AB 2013, asks of who makes a generative system or changes it substantially: twelve points on the data sets it was
-# trained, tuned, tested or validated with.
-
-_CALIFORNIA: Mapping[str, tuple[str, str]] = {
-    "(1) Sources or owners of the data sets": ("sources", "owners"),
-    "(2) How the data sets further the intended purpose": ("", "purpose"),
-    "(3) Number of data points, in ranges if so wished": ("points", ""),
-    "(4) Types of data points: of labels, or general characteristics": ("types", "general characteristics of what is unlabelled"),
-    "(5) Data under copyright, trademark or patent, or all in the public domain": ("licences", "which of these"),
-    "(6) Data sets purchased or licensed": ("licences", "whether they were purchased or licensed"),
-    "(7) Personal information, as defined in 1798.140 (v)": ("private", "whether there is any"),
-    "(8) Aggregate consumer information, as defined in 1798.140 (b)": ("", "whether there is any"),
-    "(9) Cleaning, processing or other modification, and its purpose": ("cleaning", "purpose"),
-    "(10) Period in which the data was collected, and whether that goes on": ("", "period"),
-    "(11) Dates on which the data sets were first used in development": ("", "dates"),
-    "(12) Synthetic data generation, and what for": ("synthetic", "models that generated data, and what for"),
-}
-"""Point → which facts answer it, and what the developer has to state."""
+    return [{"section": section, "fields": {name: stated.get(name, TO_STATE) for name in names}} for section, names in _form("eu").items()]
 
 
 def _california_summary(content: Mapping[str, Any], family: Family) -> list[dict[str, Any]]:
@@ -378,7 +335,6 @@ def _california_summary(content: Mapping[str, Any], family: Family) -> list[dict
     dropped = quality if isinstance(quality, str) else f"{sum(each['dropped'] for each in quality):,} examples dropped"
     refused = f"{sum(content['refused'].values()):,} records refused" if content["refused"] else "no record refused"
     facts: dict[str, Any] = {
-        "": "",
         "sources": {each["domain"]: each["addresses"] for each in sources} or "none",
         "points": {
             "records in source files": sum(file["records"] for file in files if not file["held_out"]),
@@ -392,8 +348,12 @@ def _california_summary(content: Mapping[str, Any], family: Family) -> list[dict
         "synthetic": f"sums that prep-assets makes, by no model: {family.model_dump()['arithmetic']['n']:,}" if _has_sums(content) else "",
     }
     return [
-        {"point": point, "known": facts[known] or "nothing", "to state": {left: TO_STATE} if left else "nothing"}
-        for point, (known, left) in _CALIFORNIA.items()
+        {
+            "point": point,
+            "known": facts.get(asked.get("known")) or "nothing",
+            "to state": {asked["state"]: TO_STATE} if "state" in asked else "nothing",
+        }
+        for point, asked in _form("california").items()
     ]
 
 
