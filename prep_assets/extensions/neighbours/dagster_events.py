@@ -51,13 +51,10 @@ class StoreAdapter(OpenLineageAdapter):  # type: ignore[misc]
     ) -> None:
         """Emit the materialization of an asset; with facets and inputs where it is a store of ours."""
         manifest = _manifest(metadata or {})
-        if manifest is None:
-            super().asset_materialization(
-                asset_key, run_id, timestamp, metadata=metadata, upstream_asset_keys=upstream_asset_keys, **options
-            )
-            return
-        above = upstream_asset_keys or [dg.AssetKey([*asset_key.path[:-1], name]) for name in _upstream(manifest)]
-        with _with_facets(facets_of(manifest)):
+        above = upstream_asset_keys
+        if manifest is not None and not above:
+            above = [dg.AssetKey([*asset_key.path[:-1], name]) for name in _upstream(manifest)]
+        with _with_facets(facets_of(manifest) if manifest else {}):
             super().asset_materialization(asset_key, run_id, timestamp, metadata=metadata, upstream_asset_keys=above, **options)
 
 

@@ -228,13 +228,9 @@ def describe(workspace: Workspace, asset: str, partition: str = "") -> tuple[Des
 
 def _by_row(workspace: Workspace, own: Chain, domain: str) -> Counter[str]:
     """Source rows of a domain by the licence that they name, of the stores that are made from its rows."""
-    made = [
-        (asset, store)
-        for asset, stores in own
-        for store in stores
-        if store.manifest.partition == domain and isinstance(asset.source, FromRows)
-    ]
-    return sum((licences_of(Store(workspace, asset, store)) for asset, store in made), Counter())
+    made = [(asset, store) for asset, stores in own if isinstance(asset.source, FromRows) for store in stores]
+    of_domain = (Store(workspace, asset, store) for asset, store in made if store.manifest.partition == domain)
+    return sum(map(licences_of, of_domain), Counter())
 
 
 def _in_hub_terms(counts: Mapping[str, int]) -> str:

@@ -16,6 +16,7 @@ from prep_assets.config.loading import read_yaml
 from prep_assets.errors import ConfigError, PrepAssetsError, SourceUnavailable, StoreError, error_text
 from prep_assets.extensions.exports.registry import write_whole
 from prep_assets.extensions.neighbours.description import Column, Description, Kind, Source, Table, describe
+from prep_assets.extensions.neighbours.recorded import manifest_in
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.manifest import MANIFEST, Manifest, payload_faults
 from prep_assets.stores.verification import BLOCK, WrittenFile
@@ -97,13 +98,9 @@ def _card_sections(description: Description) -> Iterable[str]:
     yield _markdown_table(("split", "rows", "columns"), [
         (f"{table.name}, {table.split}", f"{table.rows:,}", ", ".join(column.name for column in table.columns)) for table in description.tables
     ])  # fmt: skip
-    yield "## Counts\n\n" + _markdown_table(("", ""), [(name, f"{count:,}") for name, count in description.counts.items()])
-    if description.refused:
-        yield "Records that were refused, with the reason:\n\n" + _markdown_table(
-            ("", "records"), [(step, f"{count:,}") for step, count in description.refused.items()]
-        )
-    else:
-        yield "No record was refused."
+    yield "## Counts\n\n" + _counted(("", ""), description.counts)
+    refused = f"Records that were refused, with the reason:\n\n{_counted(('', 'records'), description.refused)}"
+    yield refused if description.refused else "No record was refused."
     yield f"## Sources\n\nLicence of the whole: {', '.join(description.licence) or UNKNOWN}."
     if description.sources:
         yield _markdown_table(("domain", "licence", "from"), [
@@ -113,7 +110,7 @@ def _card_sections(description: Description) -> Iterable[str]:
             (source.domain, source.name + " (held out)" * source.held_out, f"{source.rows:,}", f"`{source.sha256}`") for source in description.sources
         ])  # fmt: skip
     if description.licence_rows:
-        counted = _markdown_table(("licence", "rows"), [(name, f"{count:,}") for name, count in description.licence_rows.items()])
+        counted = _counted(("licence", "rows"), description.licence_rows)
         yield f"Licences that rows of the sources name, of those that the store has records of:\n\n{counted}"
     yield "## Hashes\n\n" + _markdown_table(("of", "sha256"), [(name, f"`{value}`") for name, value in description.hashes.items()])
     yield "`manifest.json` has the hash of every file."
@@ -121,6 +118,10 @@ def _card_sections(description: Description) -> Iterable[str]:
         ("store", "holds"), [(asset, ", ".join(checks)) for asset, checks in description.proofs.items()]
     )
     yield f"## Build it again\n\nWith the same configuration and sources, equal bytes:\n\n```bash\n{description.command}\n```"
+
+
+def _counted(header: Sequence[str], counts: Mapping[str, int]) -> str:
+    return _markdown_table(header, [(name, f"{count:,}") for name, count in counts.items()])
 
 
 def _markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -327,11 +328,8 @@ def _push(release: Release, repository: str, private: bool, api: Any) -> Pushed:
 
 def _pushed_files(api: Any, repository: str, head: str) -> set[str]:
     """The files of an earlier push to the repository."""
-    path = Path(api.hf_hub_download(repository, MANIFEST, repo_type="dataset", revision=head))
-    try:
-        return {*Manifest.parse(path.read_bytes(), f"{repository}/{MANIFEST}").files, *RELEASE_FILES}
-    except StoreError:  # a manifest.json of another program
-        return set()
+    manifest = manifest_in(Path(api.hf_hub_download(repository, MANIFEST, repo_type="dataset", revision=head)))
+    return {*manifest.files, *RELEASE_FILES} if manifest else set()
 
 
 class Release(Struct, frozen=True):

@@ -80,10 +80,8 @@ def listed_in(path: Path) -> list[str]:
 
 def said_of(payload: Mapping[str, Any], field: str) -> frozenset[str]:
     """What a field of a row says, as text: each element of a list, a number as JSON; of ``host(url)`` the host and those above it."""
-    host = _HOST.fullmatch(field)
-    value = value_at(payload, host[1] if host else field)
-    texts = frozenset(_texts(value))
-    return frozenset(name for text in texts for name in _hosts(text)) if host else texts
+    texts = frozenset(_texts(value_at(payload, _of(field))))
+    return frozenset(name for text in texts for name in _hosts(text)) if _HOST.fullmatch(field) else texts
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -33,14 +33,15 @@ def files_of(paths: Iterable[Path], without: Path) -> list[Path]:
 def manifests_of(files: Iterable[Path]) -> Iterator[tuple[str, Manifest]]:
     """File and manifest of each release among files."""
     for file in files:
-        if file.name == MANIFEST and (found := _manifest(file)):
+        if file.name == MANIFEST and (found := manifest_in(file)):
             yield str(file), found
 
 
-def _manifest(file: Path) -> Manifest | None:
+def manifest_in(file: Path) -> Manifest | None:
+    """The manifest that a file holds; `None` for one of another program."""
     try:
         return Manifest.parse(file.read_bytes(), str(file))
-    except StoreError:  # of another program
+    except StoreError:
         return None
 
 
@@ -85,7 +86,7 @@ def commits_of(repositories: Sequence[str], api: Any = None) -> Iterator[tuple[s
                     path = api.hf_hub_download(repository, MANIFEST, repo_type="dataset", revision=commit.commit_id)
                 except EntryNotFoundError:  # a commit before the first push
                     continue
-                if manifest := _manifest(Path(path)):
+                if manifest := manifest_in(Path(path)):
                     yield f"{repository}@{commit.commit_id}", manifest
         except (OSError, ValueError, NoAnswer) as error:  # base classes of what huggingface_hub raises
             said = re.sub(r"hf_\w+", "hf_…", error_text(error)).rstrip(".")

@@ -75,11 +75,11 @@ def _counts_fault(store: Store, table: Any) -> str:
 
 def known_fault(name: str) -> str:
     """Return what a step says wrongly of examples whose verdicts are known, judged in two blocks; ``""`` where nothing is wrong, or none are known."""
-    of_steps, must_have = KNOWN, DEFAULTS
-    options = quality_steps()[name].options if name in must_have else {}
-    if (defaults := {option: options[option].default for option in options}) != must_have.get(name, {}):
-        return f"{name} has the defaults {defaults}, and must have {must_have[name]}"
-    for known in of_steps[name]() if name in of_steps else ():
+    if must_have := DEFAULTS.get(name):
+        defaults = {option: parameter.default for option, parameter in quality_steps()[name].options.items()}
+        if defaults != must_have:
+            return f"{name} has the defaults {defaults}, and must have {must_have}"
+    for known in KNOWN[name]() if name in KNOWN else ():
         verdicts = Verdicts([Configured(name, "drop", partial(quality_steps()[name].factory, **known.options), {})])
         middle = len(known.examples) // 2
         for block in (known.examples[:middle], known.examples[middle:]):

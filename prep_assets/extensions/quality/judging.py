@@ -293,12 +293,9 @@ class Verdicts:
         import pyarrow as pa
 
         file, row = self.places
-        numbers = np.array(sorted(self.dropped), np.int64)
-        reasons, details = np.full(self.count, None, object), np.full(self.count, None, object)
-        for column, part in ((reasons, 0), (details, 1)):
-            column[numbers] = [self.dropped[number][part] for number in numbers.tolist()]
         columns = {"file": pa.array(file.astype(np.int32)), "row": pa.array(row)}
-        columns |= {"dropped": pa.array(reasons, pa.string()), "detail": pa.array(details, pa.string())}
+        for part, name in enumerate(("dropped", "detail")):
+            columns[name] = pa.array([self.dropped.get(number, (None, None))[part] for number in range(self.count)], pa.string())
         if any(step.action != "drop" for step, _ in self._steps):
             columns[FOUND] = pa.array([self.noted.get(number, []) for number in range(self.count)], pa.list_(pa.string()))
         return pa.table({**columns, **{name: pa.array(values) for name, values in self.notes.items()}})
