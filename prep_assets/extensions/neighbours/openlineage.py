@@ -41,17 +41,16 @@ def version(content_hash: str) -> dict[str, Any]:
     return {"version": dataset_version_dataset.DatasetVersionDatasetFacet(datasetVersion=content_hash)}
 
 
-def event(description: Description, *, namespace: str = "", when: datetime | None = None) -> Any:
+def event(description: Description, *, when: datetime | None = None) -> Any:
     """The completed build of a store, an `openlineage.client.event_v2.RunEvent`. The run id is deterministic, so repeated events are one run.
 
     Args:
-        namespace: of jobs and data sets; if empty, ``OPENLINEAGE_NAMESPACE`` or ``default``.
         when: now by default; manifests hold no time.
     """
     from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, Run, RunEvent, RunState
     from openlineage.client.facet_v2 import output_statistics_output_dataset as statistics
 
-    namespace = namespace or os.environ.get("OPENLINEAGE_NAMESPACE", "default")
+    namespace = os.environ.get("OPENLINEAGE_NAMESPACE", "default")
     asset, _, partition = description.name.partition("[")
     custom = facet(description.hashes, description.counts, description.refused, partition.removesuffix("]"))
     statistics_facet = statistics.OutputStatisticsOutputDatasetFacet(

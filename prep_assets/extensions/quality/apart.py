@@ -5,9 +5,9 @@ from __future__ import annotations
 import atexit
 import os
 import pickle
+import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from functools import lru_cache
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -32,24 +32,17 @@ class Ended(Exception):
     """The process ended in the middle of a call; its message says how."""
 
 
-class _Process:
-    """The process and what it listens to, of the process with this id."""
-
-    def __init__(self) -> None:
-        self.owner, (self.connection, other) = os.getpid(), Pipe()
-        self.process = started("prep_assets.extensions.quality.apart", other.fileno())
-        other.close()
-
-    def end(self) -> int:
-        """Its exit code."""
-        if self.owner != os.getpid():  # a fork has its own
-            return 0
-        self.connection.close()
-        return self.process.wait()
-
-
 _LOCK = Lock()
-_process: _Process | None = None
+_PROCESSES: dict[int, tuple[subprocess.Popen[bytes], Connection]] = {}
+"""Id of a process → the one that it calls functions in, and what that listens to. A fork has its own."""
+
+
+def _process() -> tuple[subprocess.Popen[bytes], Connection]:
+    if (owner := os.getpid()) not in _PROCESSES:
+        connection, other = Pipe()
+        with other:
+            _PROCESSES[owner] = started("prep_assets.extensions.quality.apart", other.fileno()), connection
+    return _PROCESSES[owner]
 
 
 def call_apart(function: Callable[..., T], *args: Any, **options: Any) -> T:
@@ -63,22 +56,18 @@ def call_apart(function: Callable[..., T], *args: Any, **options: Any) -> T:
         PrepAssetsError: it answers no signal, as in a call of a C library, and is killed.
         Exception: what the function raises.
     """
-    global _process
     with _LOCK:
-        if _process is None or _process.owner != os.getpid():
-            _process = _Process()
-        called = _process
+        process, connection = _process()
         try:
-            called.connection.send_bytes(pickle.dumps((function, args, options, (limits.SECONDS, limits.BYTES))))
-            if not called.connection.poll(longest := 2 * limits.SECONDS + LATE):
-                _process = None
-                called.process.kill()
-                called.end()
+            connection.send_bytes(pickle.dumps((function, args, options, (limits.SECONDS, limits.BYTES))))
+            if not connection.poll(longest := 2 * limits.SECONDS + LATE):
+                _end()
                 raise PrepAssetsError(f"{args[0]}: one call takes more than {longest:g} seconds, and cannot be interrupted. Correct it")
-            is_raised, result = pickle.loads(called.connection.recv_bytes())
+            is_raised, result = pickle.loads(connection.recv_bytes())
         except (EOFError, OSError):
-            code, _process = called.end(), None
-            raise Ended(how_ended(code)) from None
+            del _PROCESSES[os.getpid()]
+            connection.close()
+            raise Ended(how_ended(process.wait())) from None
     if is_raised:
         raise result
     return result  # type: ignore[no-any-return]
@@ -86,10 +75,11 @@ def call_apart(function: Callable[..., T], *args: Any, **options: Any) -> T:
 
 @atexit.register
 def _end() -> None:
-    if _process is not None and _process.owner == os.getpid():
-        with suppress(OSError):
-            _process.process.kill()
-            _process.end()
+    if called := _PROCESSES.pop(os.getpid(), None):
+        process, connection = called
+        process.kill()
+        connection.close()
+        process.wait()
 
 
 def main() -> None:

@@ -107,12 +107,11 @@ def domains_with_golds(workspace: Workspace, options: Family, name: str) -> list
     Raises:
         ConfigError: a step needs golds, and there are no prompts.
     """
-    if not any(step.golds for step in steps_of(options, name)):
+    if not (by_golds := [step.name for step in steps_of(options, name) if step.golds]):
         return []
     if not workspace.has(family := family_with_golds()):
-        [step] = [step.name for step in steps_of(options, name) if step.golds][:1]
         raise ConfigError(
-            f"quality step {step!r} judges by the golds of the family {family}, and there is no {family}.yaml. Leave it out, or write one"
+            f"quality step {by_golds[0]!r} judges by the golds of the family {family}, and there is no {family}.yaml. Leave it out, or write one"
         )
     prompts = workspace.family(FAMILIES[family])
     return sorted(domain for domain in prompts.domains if prompts.form_of(domain) is Prompt)

@@ -121,9 +121,8 @@ def _fineweb() -> Iterator[Known]:
     short = [f"Then {word} came again." for word in dict.fromkeys(_CONTENT)][:7]
     yield from _edge(lambda count: _lines(*short[:count], *SENTENCES[count:]), "fineweb_short_lines", 6, 7)
     yield _one(_lines(*SENTENCES, SENTENCES[0]), "fineweb_repeated")
-    yield from _edge(
-        lambda count: _lines(*SENTENCES, "Yes.", *["Yes."] * count), "fineweb_repeated", 1, 2
-    )  # four of more than 600 characters, eight
+    # four of more than 600 characters, and eight
+    yield from _edge(lambda count: _lines(*SENTENCES, "Yes.", *["Yes."] * count), "fineweb_repeated", 1, 2)
     parts = [f"Internationalization {word}responsibilities." for word in dict.fromkeys(_CONTENT)]  # of 3 words, with the dot
     yield from (_one(_lines(*parts)), _one("\n\n".join(parts), "fineweb_list"))
 
@@ -135,11 +134,9 @@ def _c4() -> Iterator[Known]:
         yield _several(text, found={0: f"{few}: 4 sentences in lines"}, notes={"lines_left_out": [text.count("\n")]})
     both = _lines(PLAIN, "It needs JavaScript!", f"He said {'a' * 1001} today.", "Very well."), _lines("", PLAIN, "", f"“{PLAIN}”.")
     yield _several(*both, notes={"lines_left_out": [3, 2]})  # empty lines have too few words
-    yield from (
-        _one(_lines(four, f"Your browser {what}."), few)
-        for what in ("needs JavaScript", "keeps our cookie policy", "shows the terms of use")
-    )
-    yield from (_one(_lines(four, text), few) for text in (f"He said {'a' * 1001} today.", "Mr. Hill and Dr. Lane lived in St. Ives"))
+    lines = [f"Your browser {what}." for what in ("needs JavaScript", "keeps our cookie policy", "shows the terms of use")]
+    lines += [f"He said {'a' * 1001} today.", "Mr. Hill and Dr. Lane lived in St. Ives"]
+    yield from (_one(_lines(four, line), few) for line in lines)
     yield _one(_lines(four, f"He said {'a' * 1000} today."))
     yield _one(PLAIN.replace("bread", "{bread"), "c4_curly_bracket")
     yield _one(PLAIN.replace("bread", "lorem ipsum"), "c4_lorem_ipsum")
@@ -148,6 +145,10 @@ def _c4() -> Iterator[Known]:
 
 def _chat(question: str, answer: str, **more: Any) -> Sample:
     return Sample((turn(USER, question), turn(ASSISTANT, answer)), **more)
+
+
+def _tool(name: str, description: str, **more: Any) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name, "description": description, **more}}
 
 
 def _border() -> Iterator[Known]:
@@ -187,7 +188,7 @@ def _near_duplicates() -> Iterator[Known]:
     chinese = "老磨坊主每天早上都会穿过小桥去村里买新鲜的面包和奶酪,然后在河边慢慢地走回家和他的狗一起坐在火炉旁边"
     yield _several(chinese, chinese[::-1], f"{chinese}吃饭", found={2: found})
     asked = ("What time is it?", "It is noon.")
-    tools = [{"type": "function", "function": {"name": "f", "description": text}} for text in (other, PLAIN, turned, turned.upper())]
+    tools = [_tool("f", text) for text in (other, PLAIN, turned, turned.upper())]
     # what one example alone has counts like its turns, so that tools keep two chats apart, or not
     alone = [_chat(*(asked if at < 2 else SENTENCES[6:8]), tools=(tool,)) for at, tool in enumerate(tools)]
     mixed = (_chat(*SENTENCES[2:4]), *alone[:1], _chat(*SENTENCES[4:6]), *alone[1:])
@@ -201,8 +202,7 @@ def _near_duplicates() -> Iterator[Known]:
     yield Known({}, (_chat(question, answer, documents=(first,)), _chat(question, answer, documents=(first,))), {1: "near_duplicate"})
     yield Known({}, (_chat(question, answer, documents=(first,)), _chat(SENTENCES[7], " ".join(SENTENCES[7:]), documents=(first,))), {})
     rest = (_chat(SENTENCES[6], " ".join(SENTENCES[6:])), _chat(SENTENCES[8], " ".join(SENTENCES[4:7])))
-    tools = [{"type": "function", "function": {"name": name, "description": text}} for name, text in (("f", other), ("g", PLAIN.upper()))]
-    for field, contexts in (("documents", (first, second)), ("tools", tools)):
+    for field, contexts in (("documents", (first, second)), ("tools", (_tool("f", other), _tool("g", PLAIN.upper())))):
         # both are shared with another chat: documents that differ keep two chats apart, tools do not
         four = [
             changed(sample, **{field: (context,)})
@@ -276,13 +276,9 @@ def _pair_answers() -> Iterator[Known]:
     yield Known({}, (Pair(asked, right, refusal), Pair(asked, refusal, right)), {1: "chosen_refuses"})
 
 
-_ADD = {
-    "type": "function",
-    "function": {"name": "add", "parameters": {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}},
-}
-
-
 def _tool_calls() -> Iterator[Known]:
+    properties = {"x": {"type": "integer"}}
+    add = _tool("add", "", parameters={"type": "object", "properties": properties, "required": ["x"]})
     calls = {
         '{"name":"add","arguments":{"x":2}}': "",
         '{"name":"ad","arguments":{"x":2}}': "unknown_tool",
@@ -291,7 +287,7 @@ def _tool_calls() -> Iterator[Known]:
     }
     turns = [(turn(USER, "2?"), Turn(ASSISTANT, (Region(TEXT, "I see."), Region(TOOL_CALL, call)))) for call in calls]
     found = {at: reason for at, reason in enumerate(calls.values()) if reason}
-    yield Known({}, tuple(Sample(each, tools=(_ADD,)) for each in turns), found)
+    yield Known({}, tuple(Sample(each, tools=(add,)) for each in turns), found)
 
 
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {
