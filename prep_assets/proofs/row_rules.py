@@ -342,10 +342,9 @@ def _is_number(value: object) -> bool:
 def unstorable_weight(row: Row, format: Format) -> bool | None:
     """A weight is neither 0 nor from 1e-30 to 1e30, or stretches of a text lie outside of it or over each other. Nobody can tell of the product of a
     message's weight and a part's."""
-    named = format.options.get("mask_keys") or ()
-    listed = [row.get(key) for key in ([named] if isinstance(named, str) else named)]
+    masks = [row.get(key) for key in format.options.get("mask_keys", ())]
     weights = [float(each[key]) for each in parts_of_row(row, format) for key in WEIGHTS if key in each and _is_number(each[key])]
-    weights += [float(value) for values in listed if isinstance(values, list) for value in values if _is_number(value)]
+    weights += [float(value) for mask in masks if isinstance(mask, list) for value in mask if _is_number(value)]
     stretched = (each[key] for each in parts_of_row(row, format) for key in STRETCHES if each.get(key))
     texts = (shown(each, format) for each in parts_of_row(row, format) if any(each.get(key) for key in STRETCHES))
     if any(weight and not 1e-30 <= weight <= 1e30 for weight in weights) or any(map(_misplaced, stretched, texts)):

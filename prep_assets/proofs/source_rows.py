@@ -438,8 +438,6 @@ class Walk:
         """
         listed = [*in_call_order(messages[:-1] if earlier else messages, self._role)]
         for message, following in zip(listed, [*listed[1:], None], strict=True):
-            if not isinstance(message, Mapping):
-                raise Unlike(f"{path} has a message that is no object")
             self.message(message, role, path, called=following is not None and self._role(following) == "tool")
             self.turn += 1
 
@@ -493,11 +491,8 @@ class Walk:
             if not known_name and f"{path}.{name}" not in self.reading.ignore:
                 self.anywhere(message[name], f"{path}.{name}")
 
-    def part(self, part: Any, role: str, path: str, weight: float | None) -> None:
+    def part(self, part: Row, role: str, path: str, weight: float | None) -> None:
         """Add a part of a content."""
-        if isinstance(part, str):
-            self.say(part, role, path, weight=weight)
-            return
         kind, weight = part.get("type"), weight if (own := weight_of(part)) is None else own
         if kind in ("reasoning", "thinking"):
             text = next(part[key] for key in (kind, "text", "value") if part.get(key) is not None)
@@ -509,11 +504,7 @@ class Walk:
             return
         else:
             text = next((part[key] for key in ("text", "value", "content") if part.get(key) is not None), "")
-            if isinstance(text, str):
-                self.say(text, role, path, weight=weight)
-            else:
-                for inner in text:
-                    self.part(inner, role, path, weight)
+            self.say(text, role, path, weight=weight)
 
     def calls(self, value: Any, role: str, path: str, weight: float | None) -> None:
         """Add tool calls: names, keys and values of arguments."""

@@ -34,6 +34,12 @@ PLAIN_PAIR = {"prompt": "q", "chosen": "good", "rejected": "bad"}
 IDS = {"input_ids": [1, 2], "labels": [-100, 2]}
 
 
+TEXT_PART = [{"type": "text", "text": "a"}]
+
+
+DETAILS = [{"type": "reasoning.summary", "summary": "o"}, {"type": "reasoning.text", "text": "x"}]
+
+
 LLAVA = {"image": "i.jpg"}
 
 
@@ -272,7 +278,12 @@ REFUSED: Mapping[str, tuple[Mapping[str, Any], list[Unfit]]] = {
             (chat(USER, ANSWER, rejected_response="b"), "unsupported_column"),
             (chat(USER, USER, ANSWER), "role_order", {"order": "alternate"}),
             (chat(USER, ANSWER, USER), "role_order", {"order": "alternate"}),
-            (chat(USER, {**ANSWER, "reasoning": "oh", "reasoning_content": "hm"}), "conflicting_reasoning"),
+            *(
+                (chat(USER, {**ANSWER, "reasoning": "oh", **other}), "conflicting_reasoning")
+                for other in ({"reasoning_content": "hm"}, {"reasoning_details": DETAILS})
+            ),
+            (chat(USER, said("assistant", [{"type": "thinking", "thinking": "a", "text": "b"}, *TEXT_PART])), "conflicting_content"),
+            (chat(USER, said("assistant", [{**TEXT_PART[0], "weight": 0.5, "train": True}])), "conflicting_weights"),
             (chat(said("user", [{"type": "film", "value": "x.mp4"}]), ANSWER), "unknown_part"),
             (chat(said("user", [{"type": "video", "video": "x.mp4", "nframes": 4}]), ANSWER), "video_resized"),
             *((chat(said("user", text), ANSWER, audios=["1.wav"]), "audio_count") for text in ("q", "<audio><audio>")),
@@ -312,6 +323,18 @@ REFUSED: Mapping[str, tuple[Mapping[str, Any], list[Unfit]]] = {
                 (chat(USER, ANSWER, tools=tools), reason)
                 for tools, reason in (("{", "bad_tools"), ([{}], "bad_tools"), ([5], "wrong_type"), ("5", "wrong_type"))
             ),
+            (chat(USER, ANSWER, tools=[{"name": "f"}], functions=[{"name": "g"}]), "conflicting_tools"),
+            (chat({**USER, "tools": [{"name": "f"}]}, ANSWER, tools=[{"name": "g"}]), "conflicting_tools"),
+            (
+                chat(
+                    USER,
+                    said("assistant", [{"type": "tool_call", "value": {"name": name, "arguments": {}}} for name in "gf"]),
+                    tools=[{"name": "f"}],
+                ),
+                "unknown_tool",
+            ),
+            # a text that is no call
+            *((chat(USER, said("assistant", text), said("tool", "4"), ANSWER), "role_order") for text in ("{f", '{"x": "f"}', '["f"]')),
             # what is no text does not vanish as if it were empty
             *(
                 (chat(USER, said("assistant", "", **{field: value})), "wrong_type")
@@ -564,7 +587,7 @@ REFUSED: Mapping[str, tuple[Mapping[str, Any], list[Unfit]]] = {
             ({"rejected": "good"}, "equal_answers"),
             ({"rejected": " "}, "empty_answer"),
             ({"prompt": " "}, "empty_prompt"),
-            ({"prompt": [USER, sound.GOOD]}, "role_order"),
+            *(({"prompt": prompt}, "role_order") for prompt in ([USER, sound.GOOD], ANSWER, said("system", "s"))),
             ({"prompt": []}, "empty_prompt"),
             ({"prompt": [USER], "chosen": [said("user", "p"), sound.GOOD], "rejected": [sound.BAD]}, "role_order"),
             ({"images": ["1.jpg"]}, "unsupported_media"),
@@ -630,7 +653,7 @@ REFUSED: Mapping[str, tuple[Mapping[str, Any], list[Unfit]]] = {
             ({"tests": ["assert 1"], "language": "cpp"}, "bad_arguments", {"verifier": "code", "arguments_key": "tests"}),
             ({"gold": ["1"]}, "wrong_type"),
             ({"prompt": " "}, "empty_prompt"),
-            ({"prompt": [USER, ANSWER]}, "role_order"),
+            *(({"prompt": [USER, closing]}, "role_order") for closing in (ANSWER, said("system", "s"))),
             ({"prompt": []}, "empty_prompt"),
             ({"prompt": {"text": "q"}}, "wrong_type"),
             ({"prompt": "<image>q", "images": ["1.jpg"]}, "unsupported_media"),

@@ -21,8 +21,8 @@ from prep_assets.proofs.row_rules import no_json
 from prep_assets.schemas.reader import Account, Reader, apply
 from prep_assets.schemas.registry import convert_with, schemas
 from prep_assets_tests.cells import cells
-from prep_assets_tests.corpus.rejected_rows import REFUSED
-from prep_assets_tests.corpus.rows import CASES
+from prep_assets_tests.corpus.rejected_rows import DETAILS, REFUSED
+from prep_assets_tests.corpus.rows import ANSWER, CALL, CASES, USER, chat, said
 from prep_assets_tests.effort import examples
 
 Row = Mapping[str, Any]
@@ -31,6 +31,19 @@ LOGGED = {"request_key": "request", "response_key": "response"}
 ROWS += [
     ("anthropic", {"request": schemas()["anthropic"].example, "response": {"role": "assistant", "content": "Yes."}}, LOGGED),
     ("openai_responses", {"request": {"input": "Hi"}, "response": {"output": schemas()["openai_responses"].example["input"][4:]}}, LOGGED),
+]
+FUNCTION = {"name": "f", "description": "d"}
+OFFERS = {**chat(USER, ANSWER), "tools": [{"type": "function", "function": FUNCTION}]}
+CALLS_WITH_A_MARK = [
+    {"from": "function_call", "value": '{"name": "f", "arguments": {"a": "<image>"}}'},
+    {"from": "observation", "value": "4"},
+]
+ROWS += [
+    *(("messages", {**OFFERS, "functions": functions}, {}) for functions in ([FUNCTION], json.dumps([FUNCTION]), FUNCTION)),
+    ("messages", chat(USER, {**ANSWER, "reasoning": "ox", "reasoning_details": DETAILS}), {}),
+    ("messages", chat(USER, said("assistant", None, tool_calls=[CALL]), said("tool", "4"), ANSWER), {}),
+    ("messages", {**OFFERS, **chat({**USER, "tools": [FUNCTION]}, ANSWER)}, {}),
+    ("sharegpt", {"conversations": [{"from": "human", "value": "<image>"}, *CALLS_WITH_A_MARK], "images": ["1.jpg"]}, {}),
 ]
 ROWS += [(name, case[0], dict(*case[1:-1])) for name, cases in CASES.items() for case in cases if name in schemas()]
 
@@ -155,12 +168,24 @@ RIGHT: Mapping[str, tuple[Row, Mapping[str, Any], Sequence[str]]] = {
 """Right rows of a schema, its options, and reasons for which they may not be rejected."""
 
 
+ACCEPTS = "the definition of 'distilled' accepts it, and a second reading "
+
+
 @cells(("name", "reason"), [(name, reason) for name, (_, _, reasons) in RIGHT.items() for reason in reasons])
 def test_a_right_row_may_not_be_rejected(name: str, reason: str) -> None:
     row, options, _ = RIGHT[name]
     definition = format_of(name, options)
     assert definition is not None and kept_fault(definition, row) == ""
     assert re.search(f"a second reading finds no '{reason}'|no rule beyond it", ruling(definition, row, reason) or "")
+
+
+def test_a_field_that_decides_what_is_trained_is_passed_over_nowhere() -> None:
+    definition, row = format_of("distilled", {}), schemas()["distilled"].example
+    assert definition is not None
+    for value, says in ((1, ""), (0, ""), *((nothing, f"{ACCEPTS}finds no 'unsupported_column'") for nothing in (None, "", [], {}))):
+        for column in ("weight", "note"):
+            field = value if column == "weight" else [{"weight": value}]
+            assert ruling(definition, {**row, column: field}, "unsupported_column") == says
 
 
 USERS = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]

@@ -8,6 +8,7 @@ from datetime import date
 import pytest
 
 from prep_assets.errors import CheckFailed
+from prep_assets.proofs import rebuilt as module
 from prep_assets.proofs.derive import MaskOptions, derive
 from prep_assets.proofs.rebuilt import Rebuilder, slotted
 from prep_assets.samples import Region, Sample, Turn
@@ -25,6 +26,14 @@ def test_a_beginning_that_the_template_refuses() -> None:
 
 def test_the_clock_stands_still() -> None:
     assert Rebuilder(template("{{- strftime_now('%Y-%m-%d') -}}" + PLAIN.strip())).rebuild(CHAT).text.startswith("2024-07-26<|s|>")
+
+
+def test_few_shapes_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_KEPT", 2)
+    rebuilder = Rebuilder(template())
+    for mode in "abca":
+        rebuilder.rebuild(chat(*CHAT.turns, template_options={"mode": mode}))
+        assert len(rebuilder._shapes) in (1, 2)
 
 
 def test_options_that_json_has_no_word_for() -> None:
@@ -79,6 +88,10 @@ def test_what_cannot_be_taken_apart(source: str, text: str, writes: str, gives: 
     [
         ("{{- messages[-1].content -}}", chat(user("Hi" * 40), says("Hello.")), f"template own does not show {'Hi' * 30!r} of turn 0"),
         ("{{- raise_exception('never') -}}", chat(user("Hi")), "template own: never, so nothing is proven"),
+        *(
+            (PLAIN, chat(user("Hi"), Turn("assistant", (Region("tool_call", text),))), f"turn 1: {text[:80]!r} is not a tool call")
+            for text in ("{", "[]", '{"name": "f"}', f'{{"arguments": "{"x" * 80}"}}')
+        ),
     ],
 )
 def test_what_is_not_shown_or_rendered(source: str, sample: Sample, says_why: str) -> None:
@@ -158,11 +171,13 @@ def test_files_that_are_parts_of_their_own() -> None:
 # -- Where turns begin and end: seen in what is trained of whole conversations, and asked for directly ------------------------------------
 
 
+AMID = "{{- messages[1].reasoning_content + messages[0].content + messages[1].content -}}"
+
+
 def test_a_turn_amid_another_proves_nothing() -> None:
     source = "{{- messages[0].content -}}{%- for m in messages[1:] -%}{{- m.content -}}{%- endfor -%}"
-    amid = "{{- messages[1].reasoning_content + messages[0].content + messages[1].content -}}"
     assert len(Rebuilder(template(source)).rebuild(chat(user("Hi"), says("Hello."))).shape.blocks) == 2
-    found = Rebuilder(template(amid)).rebuild(chat(user("Hi"), says("~Hm.", "Hello.")))
+    found = Rebuilder(template(AMID)).rebuild(chat(user("Hi"), says("~Hm.", "Hello.")))
     with pytest.raises(CheckFailed) as raised:
         assert found.shape.borders
     assert str(raised.value) == "the template writes turn 0 amid turn 1, so nothing is proven"
@@ -182,6 +197,12 @@ TALK = chat(user("Hi"), says("~Hm.", "Hello!"), user("Bye"), says("~So.", "Ciao.
         (CHATML.replace("SHOWN", "m.content") + ASKS_ON, [True, True], ["Hello!<|e|>", "Ciao.<|e|>"]),
         # the render before shows what the whole one does not
         (CHATML.replace("SHOWN", FORGETS) + ASKS_ON, [False, True], ["Hello!<|e|>", "So.Ciao.<|e|>"]),
+        # a prompt that has nothing in common with a header
+        (
+            "{%- for m in messages -%}{{- '[' + m.role + ']' + m.content -}}{%- endfor -%}" + ASKS_ON.replace("<|s|>assistant\n", "#"),
+            [False, False],
+            ["Hello!", "Ciao."],
+        ),
         # no prompt has the header
         (CHATML.replace("SHOWN", "m.content"), [False, False], ["Hello!<|e|>", "Ciao.<|e|>"]),
         # a prompt that raises says nothing
@@ -201,3 +222,5 @@ def test_by_hand(source: str, by_prefix: list[bool], trained: list[str]) -> None
 def test_an_answer_that_comes_first_begins_behind_its_header() -> None:
     found = derive(chat(says("~Hm.", "Hello."), user("Bye")), MaskOptions(), template())
     assert [each.text for each in found.expected] == ["<think>Hm.</think>\nHello.<|e|>"]
+    with pytest.raises(CheckFailed, match=r"^nothing in the render says where turn 0 begins, so nothing is proven$"):
+        derive(chat(says("~Hm.", "Hello."), user("Bye")), MaskOptions(), template(PLAIN.partition("{%- if add_")[0]))

@@ -10,9 +10,10 @@ from prep_assets.proofs.rejected_renders import ruling
 from prep_assets.samples import Region, Sample, Turn, changed
 from prep_assets_tests.cells import cells
 from prep_assets_tests.proofs.conversations import PLAIN, chat, says, template, user
-from prep_assets_tests.proofs.test_rebuilt import MARKS
+from prep_assets_tests.proofs.test_rebuilt import AMID, MARKS
 
 CHAT = chat(user("Hi"), says("~Hm.", "Hello."), user("Bye"))
+NEEDS = "{%- if mode is not defined -%}{{- raise_exception('no') -}}{%- endif -%}"
 TOOLS = "{%- for tool in tools or [] -%}{{- tool | tojson -}}{%- endfor -%}" + PLAIN
 RENDERED = "transformers renders it, "
 ONE = RENDERED + "and every text stands in it once"
@@ -47,9 +48,11 @@ def test_a_file_without_a_token_explains_one_reason(kind: str) -> None:
         ("template_reorders_content", PLAIN.replace("thought + m.content", "m.content + thought"), CHAT, None),
         ("mask_not_provable", PLAIN, CHAT, RENDERED + "and the renders before and after each answer say what is trained"),
         ("mask_not_provable", PLAIN, chat(user("Hi")), None),
+        ("mask_not_provable", AMID, chat(user("Hi"), says("~Hm.", "Hello.")), None),
         ("unknown_template_option", PLAIN, changed(CHAT, template_options={"mode": "m"}), None),
         ("unknown_template_option", "{{- mode -}}" + PLAIN, changed(CHAT, template_options={"mode": "m"}), OTHERWISE),
         ("unknown_template_option", "{{- mode -}}" + PLAIN, changed(CHAT, template_options={"mode": "m", "other": 1}), None),
+        ("unknown_template_option", NEEDS + PLAIN, changed(CHAT, template_options={"mode": "m"}), None),
         ("template_drops_tools", PLAIN, changed(CHAT, tools=(TOOL,)), ""),
         ("template_drops_tools", TOOLS, changed(CHAT, tools=(TOOL,)), RENDERED + "with names and descriptions of all tools"),
         ("template_drops_tools", TOOLS.replace("tool |", "tool.name |"), changed(CHAT, tools=(TOOL,)), ""),
@@ -66,3 +69,8 @@ def test_a_right_chat_and_one_with_the_fault(reason: str, source: str, sample: S
 def test_tags_of_a_training_variant_say_what_is_trained() -> None:
     marked = replace(template(), training=MARKS)
     assert ruling("mask_not_provable", CHAT, marked) == RENDERED + "and the generation tags of its template say what is trained"
+
+
+def test_an_option_of_the_configuration_is_not_judged() -> None:
+    chosen = replace(template("{{- mode -}}" + PLAIN), options={"mode": "x"})
+    assert ruling("unknown_template_option", changed(CHAT, template_options={"mode": "m"}), chosen) is None

@@ -40,6 +40,7 @@ from prep_assets.proofs.second_reading import (
     read_again,
     read_rows,
     typed_tokens,
+    unique,
     untyped,
 )
 from prep_assets.samples import IMAGE, SEPARATOR, TEXT, THINKING, TOOL_CALL, Group, Record, Region, Sample, Turn
@@ -258,6 +259,8 @@ def test_a_key_that_stands_twice_is_found_beside_any_quotes(row: dict[str, str],
     pairs = [f"{json.dumps(key)}{space}:{json.dumps(value)}" for key, value in row.items()]
     once, twice = f"{{{', '.join(pairs)}}}".encode(), f"{{{', '.join([pairs[-1], *pairs])}}}".encode()
     assert object_of(once) == row and object_of(twice) is None
+    with pytest.raises(ValueError, match=r"^a key stands there twice$"):
+        unique([*row.items(), next(iter(row.items()))])
 
 
 # -- Reasoning in the text of answers, read a second time ---------------------------------------------------------------------------------
@@ -444,8 +447,9 @@ def test_calls_and_results_between_tags(given: Turn, read: list[Turn] | None) ->
     ],
 )
 def test_no_call_between_tags(words: str) -> None:
-    with pytest.raises(NoCall):
+    with pytest.raises(NoCall) as raised:
         read_again(Sample((answer(text(block("call", words))),)), {**OPTIONS, "calls": "auto"}, shown=True, calls=True)
+    assert str(raised.value) == words
 
 
 @pytest.mark.parametrize(

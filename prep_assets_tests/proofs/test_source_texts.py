@@ -195,9 +195,10 @@ def test_calls_between_tags_are_calls_and_results_stand_without_tags() -> None:
         ("user", "2?"),
         ("assistant", f"I add.\n{call}"),
         ("tool", "<tool_response>\n4\n</tool_response>"),
-        ("assistant", "<tool_call>{'name': 'sub', 'arguments': {'b': True}}</tool_call>"),
+        ("assistant", "<tool_call>{'name': 'sub', 'parameters': {'b': True}}</tool_call>"),
         ("tool", "5"),
         ("assistant", f"As {call}"),
+        *(("assistant", text) for text in ("x</tool_call>", "<tool_call>{}</tool_call></tool_call>", f"y</tool_call>\n{call}")),
     )
     row = {"messages": [{"role": role, "content": text} for role, text in turns]}
 
@@ -212,6 +213,8 @@ def test_calls_between_tags_are_calls_and_results_stand_without_tags() -> None:
         *(("call", each) for each in ("sub", "b", "true")),
         ("text", "5"),
         ("text", f"As {call}".strip()),
+        *(("text", each) for each in ("x</tool_call>", "<tool_call>{}</tool_call></tool_call>", "y</tool_call>")),
+        *(("call", each) for each in ("add", "a", "2")),
     ]
     assert texts(False) == [("text", text.strip()) for _, text in turns]
 
@@ -557,7 +560,12 @@ ROW: dict[str, Any] = {
         {
             "role": "system",
             "content": "Be brief.",
-            "tools": [{"name": "add", "description": "Adds.\nTwo.", "parameters": {"properties": {"a": {}, "b": {}}}}],
+            "tools": [
+                {
+                    "type": "function",
+                    "function": {"name": "add", "description": "Adds.\nTwo.", "parameters": {"properties": {"a": {}, "b": {}}}},
+                }
+            ],
         },
         {
             "role": "user",
@@ -757,6 +765,7 @@ def test_what_a_row_says_with_options(name: str, options: dict[str, Any], row: d
     [
         ({"messages": [{"role": "user", "content": 5}]}, "TypeError: 'int' object is not iterable"),
         ({"messages": [{"role": "assistant", "content": "", "tool_calls": [{}]}]}, "KeyError: 'name'"),
+        ({"messages": [{"role": "user", "content": ["a"]}]}, "AttributeError: 'str' object has no attribute 'get'"),
     ],
 )
 def test_a_row_that_is_not_as_its_definition_says(row: dict[str, Any], why: str) -> None:
@@ -773,6 +782,7 @@ def example(*answer: Region, asked: str = "q", **more: Any) -> Sample:
 
 
 AA = Region("text", "aa")
+SILENT = Sample((Turn("system", (Region("text", " "),)), *example(AA).turns))
 PATH = {**QUESTION, "images": ["1.png"]}
 
 
@@ -792,6 +802,10 @@ PATH = {**QUESTION, "images": ["1.png"]}
         (QUESTION, example(Region("text", "b"), tokenized=Tokenized((1,), (1.0,), "b")), ""),
         ({"messages": [{"role": "user", "content": 5}]}, example(AA), ""),  # which is said where the row is compared
         (QUESTION, Prompt(example(AA).turns, "5"), ""),
+        (QUESTION, SILENT, "its example has a system turn that says nothing, and it has none"),
+        *(({**QUESTION, "system": system}, SILENT, "") for system in (" ", None)),
+        *(({"messages": [{role: "system"}, *QUESTION["messages"]]}, SILENT, "") for role in ("role", "from")),
+        ({**QUESTION, "note": "system"}, SILENT, "its example has a system turn that says nothing, and it has none"),
     ],
 )
 def test_what_an_example_says_beyond_its_row(row: dict[str, Any], made: Any, says: str) -> None:

@@ -43,6 +43,21 @@ def test_what_is_trained_is_what_the_stretches_decode_to() -> None:
     assert left.derived == Derived("", (), (), 0, ()) and left.taken == 0
 
 
+def test_a_trained_stretch_holds_whole_characters() -> None:
+    ids = ids_of("a\u732b")
+    assert len(ids) > 2, "the character is of several tokens"
+    for trained, says in ((1, True), (2, False), (len(ids), True)):
+        weights = [1.0] * trained + [0.0] * (len(ids) - trained)
+        for order in (weights, [1 - weight for weight in weights]):
+            if says:
+                assert left_of_tokenized(sample(ids, order), Truncation(), nothing, VOCABULARY).ids is not None
+                continue
+            with pytest.raises(CheckFailed, match=r"^a trained stretch of the row begins or ends amid a character$"):
+                left_of_tokenized(sample(ids, order), Truncation(), nothing, VOCABULARY)
+    broken = sample(ids[:-1], [1.0] * (len(ids) - 1))
+    assert left_of_tokenized(broken, Truncation(), nothing, VOCABULARY).ids is not None, "the row itself ends amid one"
+
+
 @pytest.mark.parametrize(("mode", "kept"), [("start", slice(2, 5)), ("end", slice(0, 3))])
 def test_a_row_is_cut_at_the_start_or_at_the_end(mode: str, kept: slice) -> None:
     ids, weights = ids_of("one two three four five")[:5], [0.5, 1.0, 0.0, 0.25, 1.0]

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from prep_assets.caches import CACHES
 from prep_assets.proofs import words as module
-from prep_assets.proofs.words import _SPLITS, Words, cuts_before_spaces, cuts_unspaced, unproven_id, whole_tokens
+from prep_assets.proofs.words import _SPLITS, Words, cuts_before_spaces, cuts_unspaced, is_proven, unproven_id, whole_tokens
 from prep_assets.text.ids import Flat
 from prep_assets_tests.cells import cells
 
@@ -191,6 +192,16 @@ def test_a_tokenizer_without_bytes_or_lines() -> None:
     for at in (64, 65):
         assert unproven_id(vocabulary((*lines[:at], b"!!", *lines[at + 1 :]), lines)) == at
     assert unproven_id(vocabulary((*lines[:-1], b"?"), lines)) is None, "bytes that UTF-8 never has are in no text"
+
+
+def test_only_a_tokenizer_whose_bytes_are_right_is_proven(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The next process asks the disk, and so does this one for another object with the same hash."""
+    monkeypatch.setenv("PREP_ASSETS_CACHE", str(tmp_path))
+    right, wrong = vocabulary(), vocabulary(other(65, b"!!"))
+    for _ in range(2):
+        CACHES["proven token bytes"].clear()
+        assert is_proven(right) and not is_proven(wrong)
+    assert (len(right.calls), len(wrong.calls)) == (2, 4)
 
 
 def ids(*values: int) -> Any:

@@ -116,6 +116,7 @@ def other_prompts(row: Row, format: Format) -> bool | None:
 def pair_order(row: Row, format: Format) -> bool | None:
     """The order of a pair: none of texts is wrong, nor is one of chats that alternate, end with an answer, and first differ in one."""
     sides, prompt = _sides(row, format), under(row, format, "prompt_key")
+    prompt = [prompt] if isinstance(prompt, Mapping) else prompt
     if not all(isinstance(side, list) for side in sides):
         return None if any(isinstance(side, list) for side in sides) or isinstance(prompt, list) else False
     if isinstance(prompt, str):
