@@ -13,7 +13,7 @@ from prep_assets.config.models import FAMILIES
 from prep_assets.data.quarantine import renumbered
 from prep_assets.extensions.leaks.overlap import RULES, Leak, Passages, recall
 from prep_assets.extensions.leaks.proofs import ANSWER, LEAKS, OTHER, PASSAGES, PROBED, QUESTION, QUOTED, QUOTED_WORDS, RECALL, TRAINING
-from prep_assets.extensions.leaks.search import held_out_texts, read_passages
+from prep_assets.extensions.leaks.search import Texts, read_passages
 from prep_assets.extensions.quality.examined import examples_of, source_to_judge
 from prep_assets.extensions.quality.steps import corrupted_examples
 from prep_assets.pipeline.asset import Check, Store
@@ -47,7 +47,7 @@ def _passages_again(store: Store) -> Verdict:
     """Search for an example whose leaks are known; read what is held out once more, and compare all passages."""
     if fault := known_leaks_fault() or known_recall_fault():
         return Verdict(False, fault, {}, Worst("rules", fault))
-    verdicts = [same_rows(read_table(store.published, name), again) for name, again in held_out_texts(store.workspace).tables().items()]
+    verdicts = [same_rows(read_table(store.published, name), again) for name, again in Texts(store.workspace).tables().items()]
     return next((verdict for verdict in verdicts if not verdict.passed), verdicts[0])
 
 

@@ -111,44 +111,48 @@ def passages_recipe(workspace: Workspace, _: str) -> dict[str, Any]:
 
 
 class Texts:
-    """Held-out texts by rule, gathered set by set.
+    """All held-out texts of a workspace, by rule.
 
     Attributes:
         sets: the data sets.
         places: of each text, the number of its data set, its file and its row.
         unsure: examples of which nobody can tell here whether they are held out.
         probes: of each data set, the digest, number and text of those that are looked for in disguise.
+
+    Raises:
+        SourceError: a data set of eval.yaml that holds no text.
     """
 
-    def __init__(self, rules: Sequence[str]) -> None:
-        self.sets: list[HeldOut] = []
+    def __init__(self, workspace: Workspace) -> None:
+        self.sets, self.unsure = held_out_sets(workspace), 0
         self.places: list[tuple[int, str, int]] = []
-        self.unsure = 0
         self.probes: dict[HeldOut, list[tuple[bytes, int, str]]] = {}
-        self._texts: dict[str, list[list[str]]] = {rule: [] for rule in rules}
+        self._texts: dict[str, list[list[str]]] = {rule: [[] for _ in self.sets] for rule in workspace.family(Eval).rules}
+        for number, held in enumerate(self.sets):
+            before = len(self.places)
+            self._read(number, held.source(workspace))
+            if held.family == "eval" and len(self.places) == before:
+                raise SourceError(
+                    f"eval_raw[{held.name}]: its schema makes no example of any row, so nothing of it could be found. Correct the schema"
+                )
 
-    def add(self, held: HeldOut, workspace: Workspace) -> None:
-        """Read a held-out data set."""
-        source, number = held.source(workspace), len(self.sets)
-        files = [file.name for file in (*source.sources.files, *source.sources.test_files)]
-        self.sets.append(held)
-        for texts in self._texts.values():
-            texts.append([])
+    def _read(self, number: int, source: Source) -> None:
+        files, drawn = (*source.sources.files, *source.sources.test_files), list[tuple[bytes, int, str]]()
         for examples, items, in_test in examples_of(source.reading(), "read held-out"):
-            drawn = self.probes.get(held, [])
             for item, parts, said in zip(items, examples.parts, examples.said, strict=True):
                 held_back = is_held_out(source.family, item, in_test)
                 self.unsure += held_back is None
                 if held_back:
                     drawn.append((xxhash.xxh3_128_digest(item.id.encode()), len(self.places), said))
-                    self.places.append((number, files[item.record.file], item.record.row))
+                    self.places.append((number, files[item.record.file].name, item.record.row))
                     for rule, texts in self._texts.items():
-                        texts[-1].append(RULES[rule].text(parts))
-            self.probes[held] = nsmallest(PROBED, drawn)
+                        texts[number].append(RULES[rule].text(parts))
+            drawn = nsmallest(PROBED, drawn)
+        self.probes[self.sets[number]] = drawn
 
     @cached_property
     def passages(self) -> dict[str, Passages]:
-        """The passages by each rule, once all data sets are read."""
+        """The passages by each rule."""
         return {rule: Passages.of(RULES[rule], texts) for rule, texts in self._texts.items()}
 
     def tables(self) -> dict[str, Any]:
@@ -169,26 +173,9 @@ class Texts:
         return {TEXTS: pa.table(columns), **tables}
 
 
-def held_out_texts(workspace: Workspace) -> Texts:
-    """All texts that are held out.
-
-    Raises:
-        SourceError: a held-out data set that holds no text.
-    """
-    texts = Texts(workspace.family(Eval).rules)
-    for held in held_out_sets(workspace):
-        before = len(texts.places)
-        texts.add(held, workspace)
-        if held.family == "eval" and len(texts.places) == before:
-            raise SourceError(
-                f"eval_raw[{held.name}]: its schema makes no example of any row, so nothing of it could be found. Correct the schema"
-            )
-    return texts
-
-
 def write_passages(target: Target, quarantine: Quarantine) -> Draft:
     """Write the passages of everything that is held out."""
-    read = held_out_texts(target.workspace)
+    read = Texts(target.workspace)
     for name, table in read.tables().items():
         write_table(target.payload / name, table)
     labels = [read.sets[number].label for number, _, _ in read.places]

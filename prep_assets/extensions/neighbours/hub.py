@@ -13,7 +13,7 @@ import yaml
 from msgspec import Struct
 
 from prep_assets.config.loading import read_yaml
-from prep_assets.errors import ConfigError, PrepAssetsError, SourceUnavailable, StoreError, error_text
+from prep_assets.errors import ConfigError, SourceUnavailable, StoreError, error_text
 from prep_assets.extensions.exports.registry import write_whole
 from prep_assets.extensions.neighbours.description import Column, Description, Kind, Source, Table, describe
 from prep_assets.extensions.neighbours.recorded import manifest_in
@@ -280,8 +280,6 @@ def push(release: Release, repository: str, *, private: bool = False, api: Any =
 
     try:
         return _push(release, repository, private, api or HfApi())
-    except PrepAssetsError:
-        raise
     except HFValidationError as error:
         raise ConfigError(f"{repository!r} is not the name of a data set on the Hub, owner/name: {error}") from None
     except (OSError, ValueError, NoAnswer) as error:  # base classes of what huggingface_hub raises

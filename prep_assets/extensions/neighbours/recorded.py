@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -82,12 +83,10 @@ def commits_of(repositories: Sequence[str], api: Any = None) -> Iterator[tuple[s
     for repository in repositories:
         try:
             for commit in api.list_repo_commits(repository, repo_type="dataset"):
-                try:
+                with suppress(EntryNotFoundError):  # a commit before the first push
                     path = api.hf_hub_download(repository, MANIFEST, repo_type="dataset", revision=commit.commit_id)
-                except EntryNotFoundError:  # a commit before the first push
-                    continue
-                if manifest := manifest_in(Path(path)):
-                    yield f"{repository}@{commit.commit_id}", manifest
+                    if manifest := manifest_in(Path(path)):
+                        yield f"{repository}@{commit.commit_id}", manifest
         except (OSError, ValueError, NoAnswer) as error:  # base classes of what huggingface_hub raises
             said = re.sub(r"hf_\w+", "hf_…", error_text(error)).rstrip(".")
             raise SourceUnavailable(f"{repository}: {said}. Look at the name, the network and the token") from None
