@@ -225,10 +225,9 @@ def read_passages(published: Published) -> Held:
 def leaks_recipe(family: str, workspace: Workspace, name: str) -> dict[str, Any]:
     """What the leaks of a domain depend on, apart from its sources and what is held out."""
     options = workspace.family(FAMILIES[family])
-    form = options.form_of(name)
     return {
         "domain": name,
-        **reading_recipe(domain_of(options, name), attended=form is Sample),
+        **reading_recipe(domain_of(options, name), attended=options.form_of(name) is Sample),
         "deduplicate": options.preprocessing.deduplicate,
         "policy": workspace.family(Eval).policy,
         "search": SEARCH_VERSION,

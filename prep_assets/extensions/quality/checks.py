@@ -75,10 +75,8 @@ def _counts_fault(store: Store, table: Any) -> str:
 
 def known_fault(name: str) -> str:
     """Return what a step says wrongly of examples whose verdicts are known, judged in two blocks; ``""`` where nothing is wrong, or none are known."""
-    if must_have := DEFAULTS.get(name):
-        defaults = {option: parameter.default for option, parameter in quality_steps()[name].options.items()}
-        if defaults != must_have:
-            return f"{name} has the defaults {defaults}, and must have {must_have}"
+    if name in DEFAULTS and (defaults := quality_steps()[name].defaults) != DEFAULTS[name]:
+        return f"{name} has the defaults {defaults}, and must have {DEFAULTS[name]}"
     for known in KNOWN[name]() if name in KNOWN else ():
         verdicts = Verdicts([Configured(name, "drop", partial(quality_steps()[name].factory, **known.options), {})])
         middle = len(known.examples) // 2

@@ -82,10 +82,9 @@ def domains_before(family: str, workspace: Workspace, name: str) -> tuple[str, .
 def quality_recipe(family: str, workspace: Workspace, name: str) -> dict[str, Any]:
     """What the verdicts on a domain depend on, apart from its sources."""
     options = workspace.family(FAMILIES[family])
-    form = options.form_of(name)
     return {
         "domain": name,
-        **reading_recipe(domain_of(options, name), attended=form is Sample),
+        **reading_recipe(domain_of(options, name), attended=options.form_of(name) is Sample),
         "deduplicate": options.preprocessing.deduplicate,
         "limit": options.most_rows,
         "steps": [[step.name, dict(step.recipe)] for step in steps_of(options, name)],

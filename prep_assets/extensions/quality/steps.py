@@ -230,9 +230,9 @@ class Registered(Struct, frozen=True):
     version: int
 
     @property
-    def options(self) -> Mapping[str, inspect.Parameter]:
-        """Its options by name."""
-        return inspect.signature(self.factory).parameters
+    def defaults(self) -> dict[str, Any]:
+        """The default of each option."""
+        return {name: parameter.default for name, parameter in inspect.signature(self.factory).parameters.items()}
 
 
 _STEPS: dict[str, Registered] = {}
@@ -320,7 +320,7 @@ def _configured(name: str, options: dict[str, Any], form: type) -> Configured:
         versions = {library: version(library) for library in step.libraries}
     except PackageNotFoundError as error:
         raise ConfigError(f"quality step {name!r} needs the package {error.name}: pip install 'prep-assets[quality]'") from error
-    filled = {option: parameter.default for option, parameter in step.options.items()} | options
+    filled = step.defaults | options
     own = sorted({path for value in options.values() if isinstance(value, Mapping) for path in value.values() if ":" in str(path)})
     recipe = {"action": action, "options": filled, "libraries": versions, **({"code": list(map(own_code_hash, own))} if own else {})}
     recipe |= {"version": step.version} if step.version > 1 else {}

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from prep_assets.array_types import Floats
 from prep_assets.extensions.quality.steps import CHOSEN, REJECTED, Examples, Judged, Step, quality_step
-from prep_assets.samples import Pair, turn
+from prep_assets.samples import Pair, PlainChat, PlainPair
 from prep_assets.stores.arrays import Spool
 
 REASON = "swapped_labels"
@@ -111,14 +111,8 @@ class SwappedLabels(Step):
         return Judged(found, {"probability": [round(value, 3) for value in probability.tolist()]})
 
 
-_GOOD = [
-    Pair(
-        (turn("user", f"What is {n}?"),),
-        (turn("assistant", f"It is the number {n}, clearly."),),
-        (turn("assistant", f"No idea about {n}!"),),
-    )
-    for n in range(60)
-]
+_ASKED = [PlainChat(("user",), (f"What is {n}?",)) for n in range(60)]
+_GOOD = [PlainPair(asked, f"It is the number {n}, clearly.", f"No idea about {n}!").pair() for n, asked in enumerate(_ASKED)]
 
 
 @quality_step(
