@@ -19,7 +19,7 @@ from prep_assets.extensions.neighbours.description import Column, Description, K
 from prep_assets.extensions.neighbours.recorded import manifest_in
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.manifest import MANIFEST, Manifest, payload_faults
-from prep_assets.stores.verification import BLOCK, WrittenFile
+from prep_assets.stores.verification import BLOCK, WrittenFile, write_bytes
 
 # The dataset card of the Hugging Face Hub: ``README.md`` with YAML before its text.
 #
@@ -41,7 +41,7 @@ def card(description: Description) -> str:
 def front_matter(description: Description) -> dict[str, Any]:
     """The YAML that the Hub and ``datasets.load_dataset`` read."""
     rows = sum(table.rows for table in description.tables)
-    names = list(dict.fromkeys(table.name for table in description.tables))
+    by_name = {each.name: [table for table in description.tables if table.name == each.name] for each in description.tables}
     licence = list(description.licence) or [UNKNOWN]
     on_hub = (re.match(r"hub://([^/]+/[^/@]+)", address) for group in description.addresses.values() for address in group)
     repos = [match[1] for match in on_hub if match]
@@ -54,12 +54,12 @@ def front_matter(description: Description) -> dict[str, Any]:
         "configs": [
             {
                 "config_name": name,
-                **({"default": True} if name == names[0] else {}),
-                "data_files": [{"split": table.split, "path": list(table.files)} for table in description.tables if table.name == name],
+                **({} if number else {"default": True}),
+                "data_files": [{"split": table.split, "path": list(table.files)} for table in tables],
             }
-            for name in names
+            for number, (name, tables) in enumerate(by_name.items())
         ],
-        "dataset_info": [_dataset_info(description, [table for table in description.tables if table.name == name]) for name in names],
+        "dataset_info": [_dataset_info(description, tables) for tables in by_name.values()],
     }
 
 
@@ -402,12 +402,11 @@ def write_release(release: Release, out: Path) -> None:
     def write(work: Path) -> None:
         for name, content in release.files.items():
             (work / name).parent.mkdir(parents=True, exist_ok=True)
-            with WrittenFile(work / name) as file:
-                if isinstance(content, bytes):
-                    file.write(content)
-                else:
-                    with content.open("rb") as source:
-                        shutil.copyfileobj(source, file, BLOCK)
+            if isinstance(content, bytes):
+                write_bytes(work / name, content)
+            else:
+                with content.open("rb") as source, WrittenFile(work / name) as file:
+                    shutil.copyfileobj(source, file, BLOCK)
         release_in(work)
 
     write_whole(out, write)

@@ -13,7 +13,7 @@ from msgspec import Struct
 from prep_assets.config.models import FAMILIES
 from prep_assets.data.blocks import ABSENT, value_at
 from prep_assets.data.files import record_id
-from prep_assets.errors import ConfigError, nearest
+from prep_assets.errors import ConfigError, nearest, require_known
 from prep_assets.extensions.explain.streams import files_of, rows_of
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.samples import Record
@@ -116,8 +116,8 @@ def matching(workspace: Workspace, rule: Rule, domains: Sequence[str] = ()) -> t
     """
     configured = {(family, name) for family, kind in FAMILIES.items() if workspace.has(family) for name in workspace.family(kind).domains}
     names = sorted({name for _, name in configured})
-    if unknown := sorted(set(domains) - set(names)):
-        raise ConfigError(f"no domain {unknown[0]!r}{nearest(unknown[0], names) or '.'} Domains: {', '.join(names)}")
+    for name in sorted(domains):
+        require_known("no domain", name, names, "Domains")
     found, unbuilt, unmet, fields = list[Matched](), list[str](), set(rule.values), set[str]()
     for family, name in sorted(configured):
         if domains and name not in domains:
