@@ -16,12 +16,13 @@ WORD = re.compile(rf"(?=\w)[{UNSPACED}]|[^\W_{UNSPACED}]+")
 """A word; a character, where scripts have no spaces: what a library's dictionary takes for a word depends on what stands beside it."""
 _HAN, _ALPHABETS = re.compile(rf"(?=\w)[{HAN}]"), re.compile(rf"(?=\w)[{UNSPACED_ALPHABETS}]")
 
-_MARKS = r"\u0300-\u036f\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u064b-\u065f\u0670\u3099\u309a"
-"""Marks that stand on letters; those of vowels in Arabic and Hebrew, which few texts write, are left out where texts are compared."""
+_VOWELS = r"\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u064b-\u065f\u0670"
+"""Marks of vowels in Arabic and Hebrew, which few texts write, and which are left out where texts are compared."""
+_MARKS = rf"\u0300-\u036f{_VOWELS}\u3099\u309a"
+"""Marks that stand on letters."""
 _ZERO_WIDTH = (
-    "\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u0640\u064b-\u065f\u0670"
-    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb"
-    "\U000e0000-\U000e01ef"
+    rf"{_VOWELS}\u0640\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\u3164"
+    r"\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e01ef"
 )
 _INLINE, _BLOCK = (
     "a|abbr|b|code|em|font|i|mark|s|small|span|strong|sub|sup|u|wbr",
