@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import groupby
+from itertools import chain, groupby
 from operator import itemgetter
 from typing import Any, NamedTuple, TypeVar
 
@@ -383,9 +383,13 @@ def _fitting(chats: Chats, items: Sequence[Item]) -> list[bool]:
             with suppress(CheckFailed):
                 text = render_again(treated := chats.treated(sample), chats.template)
                 renders[at] = treated, Derived(text, (), tuple([match.span() for match in typed.finditer(text)]), 0, ())
-    ids = expected_ids([rendered for _, rendered in renders.values()], chats.vocabulary, reference_ids(chats.vocabulary))
-    for (at, (treated, _)), whole in zip(renders.items(), ids, strict=True):
-        fits[at] = len(whole) <= limit
+    reference, derived = reference_ids(chats.vocabulary), [each for _, each in renders.values()]
+    pieces = [[piece.encode() for piece in typed.split(each.text) if piece] for each in derived]
+    ends = np.cumsum([0, *reference.least([*chain.from_iterable(pieces)])])[np.cumsum([0, *map(len, pieces)])]
+    perhaps = {at: each for at, each, least in zip(renders, derived, np.diff(ends), strict=True) if least <= limit}
+    ids = dict(zip(perhaps, expected_ids([*perhaps.values()], chats.vocabulary, reference), strict=True))
+    for at, (treated, _) in renders.items():
+        fits[at] = at in ids and len(ids[at]) <= limit
         if not fits[at] and chats.truncation.mode != "drop":
             with suppress(CheckFailed):
                 left = left_of(treated, limit, chats.truncation, chats.derivation, chats.vocabulary)

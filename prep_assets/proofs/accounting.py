@@ -27,7 +27,8 @@ from prep_assets.stores.arrays import Spool, argsort, compress, equals_previous,
 # Accounting: every record that was read is kept, or rejected with a recorded reason; the counts of a manifest are recounted.
 
 SAMPLED = 64
-
+REFUSED_TOGETHER = 64
+"""So many rejected rows are judged at a time, since tokenizers have a cost for each call."""
 
 _ALWAYS = ("read", "kept", "refused", "fields_passed_over")
 
@@ -325,6 +326,7 @@ class Ledger:
     sampled: Sampled = field(default_factory=lambda: Sampled(every=True))
     numbers: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTED, 0))
     worst: Worst | None = None
+    _unsure: list[tuple[int, int, Mapping[str, Any], int, str]] = field(default_factory=list)
 
     def add(self, block: Selected) -> None:
         """Judge the next block of rows."""
@@ -371,30 +373,35 @@ class Ledger:
                 self._fault(block, i, f"is stored {parts[is_held_out_stored]}, and belongs to what is {parts[belongs_held_out]}")
 
     def _judge_refused(self, block: Selected, lines: Mapping[int, int], reasons: Mapping[int, str]) -> None:
-        """Judge the rejected rows of a block; `lines`, `reasons`: index in the block → line of the quarantine, reason."""
-        faults = {i: reason_fault(block.fates[i], reason) for i, reason in reasons.items()}
-        open_ = [i for i, fault in faults.items() if fault is None and block.fates[i] == GOOD]
-        unsure = {i: payload for i in open_ if (payload := block.payloads[i]) is not None}
-        fresh_reasons = self._again(block, unsure) if unsure else ()
-        for i, fresh in zip(unsure, fresh_reasons, strict=True):
-            why, _, detail = fresh.partition(": ")
+        """Judge the rejected rows of a block, or keep them until there are enough; `lines`, `reasons`: index in the block → line of the quarantine, reason."""
+        for i, reason in reasons.items():
+            if fault := reason_fault(block.fates[i], reason):
+                self._fault(block, i, fault)
+            elif block.fates[i] == GOOD and (payload := block.payloads[i]) is not None:
+                self._unsure.append((block.files[i], block.rows[i], payload, lines[i], reason))
+        if len(self._unsure) >= REFUSED_TOGETHER:
+            self._judge_unsure()
+
+    def _judge_unsure(self) -> None:
+        """Judge the rejected rows whose reason only their fields can tell."""
+        if not self._unsure:
+            return
+        files, rows, payloads, lines, reasons = zip(*self._unsure, strict=True)
+        self._unsure = []
+        for i, fresh in enumerate(self.again(files, rows, payloads)):
+            (why, _, detail), fault = fresh.partition(": "), ""
             if why != reasons[i]:
                 fresh_outcome = f"it is refused for {why}" if why else "nothing is wrong with it"
-                faults[i] = f"is refused for {reasons[i]}; looked at alone, {fresh_outcome}"
-                continue
-            if detail and not self.refusals.says(lines[i], detail):
-                faults[i] = f"is in quarantine with another detail than {detail[:200]!r}"
-            ruling = self.proves(why, unsure[i])
-            self.numbers["rejections_repeated"] += ruling is None
-            if ruling:
-                faults[i] = f"is refused for {why}, which does not hold: {ruling}"
-        for i, fault in faults.items():
-            if fault is not None:
-                self._fault(block, i, fault)
-
-    def _again(self, block: Selected, rows: Mapping[int, Mapping[str, Any]]) -> Sequence[str]:
-        """Judge rows of a block again; `rows`: their fields by index."""
-        return self.again([block.files[i] for i in rows], [block.rows[i] for i in rows], list(rows.values()))
+                fault = f"is refused for {reasons[i]}; looked at alone, {fresh_outcome}"
+            else:
+                if detail and not self.refusals.says(lines[i], detail):
+                    fault = f"is in quarantine with another detail than {detail[:200]!r}"
+                ruling = self.proves(why, payloads[i])
+                self.numbers["rejections_repeated"] += ruling is None
+                if ruling:
+                    fault = f"is refused for {why}, which does not hold: {ruling}"
+            if fault:
+                self._note(self._name(files[i], rows[i]), fault)
 
     def _judge_taken(self, block: Selected, read: Sequence[int], numbers: Sequence[int], takes: Callable[[Mapping[str, Any]], str]) -> None:
         """Judge the rows of a block that their schema takes, by their indices; `numbers`: those by which rows are chosen."""
@@ -416,6 +423,7 @@ class Ledger:
 
     def verdict(self) -> Verdict:
         """Return the verdict, after all rows."""
+        self._judge_unsure()
         place, numbers = self.stored.place, self.numbers
         twice = compress(equals_previous(place))
         if len(twice):

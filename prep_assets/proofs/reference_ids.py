@@ -182,7 +182,29 @@ class ReferenceIds:
         """Return characters (start, end) of each token of one text."""
         return (self._first if first else self._rest).char_spans(text)[1]
 
+    def least(self, texts: Sequence[bytes]) -> Ints:
+        """Return how many ids each text has at least, without tokenizing any: those of words that are known, and one for every other; 0 where texts are not
+        cut."""
+        bounds = np.concatenate([[0], _ends(texts)])
+        if not texts or not self.cuts or self._first is not self._rest:
+            return np.zeros(len(texts), np.int64)
+        distinct, which, borders = self._parts(b"".join(texts), bounds, np.full(len(texts), -1))
+        ends = np.concatenate([[0], np.cumsum(self.words.least(distinct)[which])])[borders]
+        return np.diff(ends)
+
     def _cut(self, data: bytes, bounds: Ints, token: Ints) -> Flat:
+        distinct, which, borders = self._parts(data, bounds, token)
+        ids, starts, counts = self.words.ids_of(distinct, self._tokenized)
+        del distinct, data
+        control = token >= 0
+        listed = np.flatnonzero(np.bincount(token[control]))
+        which[borders[:-1][control]] = len(starts) + np.searchsorted(listed, token[control])
+        starts = np.concatenate([starts, len(ids) + np.arange(len(listed))])
+        counts = np.concatenate([counts, np.ones_like(listed)])
+        return assemble(Flat(np.concatenate([ids, listed.astype(np.uint32)]), starts), counts.astype(np.int32), which, borders)
+
+    def _parts(self, data: bytes, bounds: Ints, token: Ints) -> tuple[list[bytes], npt.NDArray[np.int32], Ints]:
+        """Cut texts: the distinct parts, the index of each part among them, and the first part of each text with the number of parts at the end."""
         import pyarrow as pa
 
         begins, control = _cuts(data, bounds, token, self._whole, self._unspaced), token >= 0
@@ -191,14 +213,7 @@ class ReferenceIds:
         known = pa.py_buffer(np.packbits(~np.repeat(control, np.diff(borders)), bitorder="little"))
         parts = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(begins) - 1, [known, pa.py_buffer(begins), pa.py_buffer(data)])
         coded = parts.dictionary_encode()
-        ids, starts, counts = self.words.ids_of(coded.dictionary.to_pylist(), self._tokenized)
-        which = np.frombuffer(coded.indices.buffers()[1], np.int32, len(parts)).copy()
-        del parts, begins, data
-        listed = np.flatnonzero(np.bincount(token[control]))
-        which[borders[:-1][control]] = len(starts) + np.searchsorted(listed, token[control])
-        starts = np.concatenate([starts, len(ids) + np.arange(len(listed))])
-        counts = np.concatenate([counts, np.ones_like(listed)])
-        return assemble(Flat(np.concatenate([ids, listed.astype(np.uint32)]), starts), counts.astype(np.int32), which, borders)
+        return coded.dictionary.to_pylist(), np.frombuffer(coded.indices.buffers()[1], np.int32, len(parts)).copy(), borders
 
     def _tokenized(self, parts: list[bytes]) -> Flat:
         """Return the ids of each part; none is empty. Parts that may be cut on both sides are joined and tokenized at once."""

@@ -154,7 +154,7 @@ def _text(data: bytes) -> str | None:
 # Only the reference library makes entries. The key on disk is made of the tokenizer, the versions of the libraries, and the code of the
 # proofs that cut texts into words; a changed file counts as missing.
 
-MOST_BYTES, EACH = 12 << 20, 144
+MOST_BYTES, EACH = 48 << 20, 144
 """Most bytes of words and ids, with so many per word on top; then the least recently used half is evicted."""
 LONGEST_HELD = 1024
 """Longest word in the cache, in bytes."""
@@ -207,6 +207,11 @@ class Words:
         if self._bytes > MOST_BYTES:
             self._forget()
         return every.ids, every.offsets[numbers], np.diff(every.offsets)[numbers]
+
+    def least(self, distinct: list[bytes]) -> Ints:
+        """Return the number of ids of each word that is known, and 1 for every other."""
+        counts: Ints = np.append(np.diff(self.held.offsets), 1)
+        return counts[np.fromiter(map(self.known.get, distinct, repeat(-1)), np.int64, len(distinct))]
 
     def _forget(self) -> None:
         words, latest = list(self.known), np.argsort(self._met)[::-1]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from prep_assets.data.quarantine import Refusal
-from prep_assets.proofs.accounting import Fields, Ledger, Refusals, Stored, account, payload_print, places
+from prep_assets.proofs.accounting import REFUSED_TOGETHER, Fields, Ledger, Refusals, Stored, account, payload_print, places
 from prep_assets.proofs.selection import DUPLICATES, Again, Selected
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets_tests.peak import peak
@@ -290,6 +290,21 @@ def test_a_row_that_is_not_where_it_belongs(otherwise: dict[str, Any], says: str
     verdict = ledger.verdict()
     assert (verdict.passed, verdict.numbers["faults"], verdict.summary) == (False, 1, f"1 faults; first {says}")
     assert verdict.worst is not None and f"{verdict.worst.where} {verdict.worst.note}" == says
+
+
+def test_rejected_rows_of_several_blocks_are_judged_together() -> None:
+    """Tokenizers have a cost for each call. All are judged in the end."""
+    rows, asked = list(range(3 * REFUSED_TOGETHER // 2)), list[int]()
+
+    def again(files: Sequence[int], numbers: Sequence[int], payloads: Sequence[Mapping[str, Any]]) -> list[str]:
+        assert [{"row": row} for row in numbers] == [*payloads] and {*files} == {0}
+        asked.append(len(numbers))
+        return ["" if row == rows[-1] else "schema/x" for row in numbers]
+
+    refused = [(f"a.jsonl:{row + 1}", "schema/x") for row in rows]
+    verdict = gone_through([block(0, [row]) for row in rows], stored(), refused, again=again)
+    assert asked == [REFUSED_TOGETHER, REFUSED_TOGETHER // 2]
+    assert verdict.summary == f"1 faults; first a.jsonl:{len(rows)} is refused for schema/x; looked at alone, nothing is wrong with it"
 
 
 def test_a_line_that_says_what_its_row_and_its_reason_are() -> None:

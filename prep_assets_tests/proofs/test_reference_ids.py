@@ -78,7 +78,13 @@ def test_any_texts(vocabulary: Vocabulary) -> None:
     def check(texts: list[str], data: st.DataObject) -> None:
         texts = [text for text in texts if text]
         first = data.draw(st.lists(st.booleans(), min_size=len(texts), max_size=len(texts)))
+        utf8 = [text.encode() for text in texts]
+        before = [again.least(utf8) for _, again in tokenizers]
         assert all(same(texts, first, engines, again) for engines, again in tokenizers)
+        for (engines, again), fewest in zip(tokenizers, before, strict=True):
+            counts = np.diff(engines.rest_reference.encode(texts).offsets)
+            known = counts if engines.reference is engines.rest_reference else np.zeros(len(texts))
+            assert (fewest <= counts).all() and again.least(utf8).tolist() == known.tolist()
 
     check()
 
