@@ -106,13 +106,16 @@ class CallingChats(Struct, frozen=True):
     @classmethod
     def of(cls, schema: str, options: Mapping[str, Any], ignore: Sequence[str]) -> CallingChats | None:
         """Return the reader for a domain; `None` where rows have another form, or parts of their messages are passed over."""
-        name, known, _ = resolved(schema, options, "Sample") or ("", {}, "")
-        if name != "messages" or known["order"] != "any" or not known["tools_key"]:
+        found = resolved(schema, options)
+        if found is None or found[0] != "messages":
+            return None
+        known = found[1]
+        if known["order"] != "any" or not known["tools_key"]:
             return None
         keys = (known["messages_key"], known["tools_key"], known["role_key"], known["content_key"])
         if any("." in path or "*" in path or path in keys for path in ignore) or any("." in key for key in keys):
             return None
-        roles, callers = roles_of(name, known)
+        roles, callers = roles_of(found[0], known)
         return cls(
             *keys, {tag: role for tag, role in roles.items() if tag not in callers}, frozenset([*ignore, *neutral_names()]) - {*keys}
         )

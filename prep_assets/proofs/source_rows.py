@@ -126,6 +126,7 @@ class Reading(Struct, dict=True):
         self.content_keys = (*named["content_key"], *named["content_tag"], "content", "value")
         self.file_keys = {*named["images_key"], *named["image_key"], *named["videos_key"], *named["audios_key"]}
         self.tool_keys = {*named["tools_key"]}
+        self.marks = (self.options.get("image_token", "<image>"), "<audio>", "<video>")
         self._plain_roles = {tag: role for tag, role in self.roles.items() if tag not in self.callers}
         self._plans: dict[tuple[str, ...], list[tuple[str, str]] | None] = {}
         self._mark = re.compile("|".join(re.escape(tag) for pair in self.tags for tag in pair) or "(?!)")
@@ -267,7 +268,7 @@ class Reading(Struct, dict=True):
         if self.calls and ("</tool_call>" in left or "</tool_response>" in left):  # which a render takes out of answers
             return ""
         # what stands for files is no text where a row has some, though a schema may leave it in its texts
-        marks = (self.options.get("image_token", "<image>"), "<audio>", "<video>") if self.files_in(row) else ()
+        marks = self.marks if self.files_in(row) else ()
         others = (*written, *marks, *(tag for pair in self.tags for tag in pair))
         texts = [(text.strip(), 1) for text in said] + [(mark, -1) for mark in others]
         for text, count in sorted(texts, key=lambda each: -len(each[0])):
@@ -400,7 +401,7 @@ class Walk:
         keys = (*self.reading.file_keys, *FILES)
         if not any(self.row.get(key) is not None for key in keys):
             return None
-        return re.compile("|".join(map(re.escape, (self.options.get("image_token", "<image>"), "<audio>", "<video>"))))
+        return re.compile("|".join(map(re.escape, self.reading.marks)))
 
     # Columns by their names.
 

@@ -111,7 +111,7 @@ def tools(walk: Walk, value: Any, role: str, path: str) -> None:
 
 def documents(walk: Walk, value: Any, role: str, path: str) -> None:
     """Documents on offer: their titles and texts stand in the prompt."""
-    for document in value if isinstance(value, list | tuple) else ():
+    for document in value:
         for key in ("title", "text", "contents"):
             if isinstance(document, Mapping) and isinstance(document.get(key), str):
                 walk.anywhere(document[key], f"{path}.{key}")

@@ -109,7 +109,7 @@ def _piece_fault(packed: Table, pieces: slice, parts: Sequence[Table]) -> tuple[
             name = f"{names[source[piece]]} record {record[piece]:,}"
             faults.append((piece, f"{key} differs from {name} at place {place} of the row", place))
     if faults or count == len(sound):
-        return min(faults, key=lambda fault: fault[0], default=None)
+        return min(faults, default=None)
     domain = f"{names[source[count]] if known[count] else f'domain {source[count]}'}"
     if not exists[count]:
         what = f"{domain} has no record {record[count]:,}"

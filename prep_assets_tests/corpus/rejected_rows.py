@@ -34,6 +34,9 @@ PLAIN_PAIR = {"prompt": "q", "chosen": "good", "rejected": "bad"}
 IDS = {"input_ids": [1, 2], "labels": [-100, 2]}
 
 
+CALL_ALONE = '{"name": "f", "arguments": {}}'
+
+
 TEXT_PART = [{"type": "text", "text": "a"}]
 
 
@@ -333,6 +336,10 @@ REFUSED: Mapping[str, tuple[Mapping[str, Any], list[Unfit]]] = {
                 ),
                 "unknown_tool",
             ),
+            (chat(said("system", "s"), USER, ANSWER, persona="t"), "two_systems", {"system_key": "persona"}),
+            (chat(USER, ANSWER, pictures=["1.jpg"]), "image_count", {"images_key": "pictures"}),
+            (chat(USER, said("function_call", CALL_ALONE), ANSWER), "unanswered_tool_call"),
+            (chat(USER, said("function_call", CALL_ALONE), said("tool", "4"), ANSWER, tools=[{"name": "g"}]), "unknown_tool"),
             # a text that is no call
             *((chat(USER, said("assistant", text), said("tool", "4"), ANSWER), "role_order") for text in ("{f", '{"x": "f"}', '["f"]')),
             # what is no text does not vanish as if it were empty

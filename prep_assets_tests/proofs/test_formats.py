@@ -42,6 +42,7 @@ ROWS += [
     *(("messages", {**OFFERS, "functions": functions}, {}) for functions in ([FUNCTION], json.dumps([FUNCTION]), FUNCTION)),
     ("messages", chat(USER, {**ANSWER, "reasoning": "ox", "reasoning_details": DETAILS}), {}),
     ("messages", chat(USER, said("assistant", None, tool_calls=[CALL]), said("tool", "4"), ANSWER), {}),
+    ("messages", chat(said("user", "<img>"), ANSWER, images=["1.jpg"]), {"image_token": "<img>"}),
     ("messages", {**OFFERS, **chat({**USER, "tools": [FUNCTION]}, ANSWER)}, {}),
     ("sharegpt", {"conversations": [{"from": "human", "value": "<image>"}, *CALLS_WITH_A_MARK], "images": ["1.jpg"]}, {}),
 ]

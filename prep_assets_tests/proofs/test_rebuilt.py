@@ -22,6 +22,11 @@ def test_a_beginning_that_the_template_refuses() -> None:
     source = "{%- if messages|length < 2 -%}{{- raise_exception('too few') -}}{%- endif -%}" + PLAIN.strip()
     found = Rebuilder(template(source)).rebuild(CHAT)
     assert found.shape.until(1, True) is None and found.shape.until(2, False) is not None
+    talk = chat(user("Hi"), says("Hello."), user("Bye"), says("Ciao."))
+    assert [each.text for each in derive(talk, MaskOptions(), template(source.replace("< 2", "< 3"))).expected] == [
+        "Hello.<|e|>",
+        "Ciao.<|e|>",
+    ]
 
 
 def test_the_clock_stands_still() -> None:
@@ -186,6 +191,7 @@ def test_a_turn_amid_another_proves_nothing() -> None:
 # -- What a model generates, by the prefix property -------------------------------------------------------------------------------------
 
 CHATML = "{%- for m in messages -%}{{- '<|s|>' + m.role + '\n' + SHOWN + '<|e|>\n' -}}{%- endfor -%}"
+BRACKETS = "{%- for m in messages -%}{{- '[' + m.role + ']' + m.content -}}{%- endfor -%}"
 ASKS_ON = "{%- if add_generation_prompt -%}{{- '<|s|>assistant\n' -}}{%- endif -%}"
 FORGETS = "((m.reasoning_content or '') + m.content if loop.last else m.content)"
 TALK = chat(user("Hi"), says("~Hm.", "Hello!"), user("Bye"), says("~So.", "Ciao."))
@@ -199,7 +205,7 @@ TALK = chat(user("Hi"), says("~Hm.", "Hello!"), user("Bye"), says("~So.", "Ciao.
         (CHATML.replace("SHOWN", FORGETS) + ASKS_ON, [False, True], ["Hello!<|e|>", "So.Ciao.<|e|>"]),
         # a prompt that has nothing in common with a header
         (
-            "{%- for m in messages -%}{{- '[' + m.role + ']' + m.content -}}{%- endfor -%}" + ASKS_ON.replace("<|s|>assistant\n", "#"),
+            BRACKETS + ASKS_ON.replace("<|s|>assistant\n", "#"),
             [False, False],
             ["Hello!", "Ciao."],
         ),
@@ -220,7 +226,9 @@ def test_by_hand(source: str, by_prefix: list[bool], trained: list[str]) -> None
 
 
 def test_an_answer_that_comes_first_begins_behind_its_header() -> None:
-    found = derive(chat(says("~Hm.", "Hello."), user("Bye")), MaskOptions(), template())
-    assert [each.text for each in found.expected] == ["<think>Hm.</think>\nHello.<|e|>"]
+    first = chat(says("~Hm.", "Hello."), user("Bye"))
+    plain = BRACKETS.replace("m.content", "(m.reasoning_content or '') + m.content") + ASKS_ON.replace("<|s|>assistant\n", "[assistant]")
+    for source, trained in ((PLAIN, "<think>Hm.</think>\nHello.<|e|>"), (plain, "Hm.Hello.")):
+        assert [each.text for each in derive(first, MaskOptions(), template(source)).expected] == [trained]
     with pytest.raises(CheckFailed, match=r"^nothing in the render says where turn 0 begins, so nothing is proven$"):
-        derive(chat(says("~Hm.", "Hello."), user("Bye")), MaskOptions(), template(PLAIN.partition("{%- if add_")[0]))
+        derive(first, MaskOptions(), template(PLAIN.partition("{%- if add_")[0]))

@@ -71,6 +71,23 @@ def test_tags_of_a_training_variant_say_what_is_trained() -> None:
     assert ruling("mask_not_provable", CHAT, marked) == RENDERED + "and the generation tags of its template say what is trained"
 
 
+ASKS = "{%- if not add_generation_prompt -%}{{- raise_exception('no') -}}{%- endif -%}{{- mode | default('') -}}" + TOOLS
+
+
+@pytest.mark.parametrize(
+    ("reason", "sample", "says"),
+    [
+        ("template_refuses", CHAT, "transformers renders it"),
+        ("template_drops_content", CHAT, ONE),
+        ("unknown_template_option", changed(CHAT, template_options={"mode": "m"}), OTHERWISE),
+        ("template_drops_tools", changed(CHAT, tools=(TOOL,)), RENDERED + "with names and descriptions of all tools"),
+    ],
+)
+def test_a_chat_that_ends_with_the_generation_prompt(reason: str, sample: Sample, says: str) -> None:
+    assert ruling(reason, sample, template(ASKS), prompted=True) == says
+    assert ruling(reason, sample, template(ASKS)) == ("" if reason == "template_refuses" else None)
+
+
 def test_an_option_of_the_configuration_is_not_judged() -> None:
     chosen = replace(template("{{- mode -}}" + PLAIN), options={"mode": "x"})
     assert ruling("unknown_template_option", changed(CHAT, template_options={"mode": "m"}), chosen) is None

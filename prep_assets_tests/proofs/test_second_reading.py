@@ -104,16 +104,27 @@ def test_lists(tmp_path: Path, text: str) -> None:
     assert list(read_rows(io.BytesIO(text.encode()), "json", None)) == by_project(tmp_path, text.encode(), "json")
 
 
-@pytest.mark.parametrize("text", ['[{"a": NaN}, {"a": 1}]', '[{"a": "\\ud800"}]', '[{"a": 1e999}]'])
-def test_a_damaged_list_is_left_to_the_first_reader(text: str) -> None:
-    with pytest.raises(Unsupported):
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('[{"a": NaN}, {"a": 1}]', "NaN is no JSON"),
+        ('[{"a": "\\ud800"}]', "'utf-8' codec can't encode character '\\ud800' in position 8: surrogates not allowed"),
+        (f'[{{"a": {"9" * 50}e999}}]', f"{'9' * 40} is beyond every float"),
+        (" ", "no JSON"),
+        ("[1] [" + "2" * 50, f"more than one value: {' [' + '2' * 38!r}"),
+    ],
+)
+def test_a_damaged_list_is_left_to_the_first_reader(text: str, says: str) -> None:
+    with pytest.raises(Unsupported) as raised:
         read_rows(io.BytesIO(text.encode()), "json", None)
+    assert str(raised.value) == f"the list as a whole is no JSON: {says}"
 
 
 def test_a_table_without_a_header_or_end_is_left_to_the_first_reader() -> None:
-    for data in (b"", b'a,b\n"x,1\n'):
-        with pytest.raises(Unsupported):
+    for data, says in ((b"", "no header"), (b'a,b\n"x,1\n', "unexpected end of data")):
+        with pytest.raises(Unsupported) as raised:
             list(read_rows(io.BytesIO(data), "csv", None))
+        assert str(raised.value) == says
 
 
 # -- alone ------------------------------------------------------------------------------------------------------------------------------

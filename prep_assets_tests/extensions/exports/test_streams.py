@@ -196,6 +196,17 @@ def test_how_many_rows_a_file_holds(filled: list[int], limit: int, sizes: list[i
         require_filled(filled, limit, None if sizes is None else np.array(sizes))
 
 
+def test_of_many_files_the_first_are_named() -> None:
+    shown = [2] * 20
+    for sizes, says in (
+        (None, f"files hold {shown}; each should hold as many rows as 1,000 allows"),
+        (np.full(20, 3), f"files with {shown} do not end where rows do"),
+    ):
+        with pytest.raises(StoreError) as raised:
+            require_filled([2] * 30, 1000, sizes)
+        assert str(raised.value) == says
+
+
 @pytest.mark.parametrize("positions", [[0, 1, 3], [1, 2, 3], [0, 1, 2, 0, 2], [0, -1]])
 def test_positions_that_do_not_count_from_0(positions: list[int]) -> None:
     assert starts_of([0, 1, 2, 0, 1, 0, 0]).tolist() == [0, 3, 5, 6]
