@@ -12,7 +12,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from prep_assets.errors import CheckFailed, Refused
-from prep_assets.proofs.derive import MaskOptions, derive
+from prep_assets.proofs.derive import MaskOptions, derive, pattern
 from prep_assets.proofs.rebuilt import TAGS, render_again, slotted
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.samples import ASSISTANT, SYSTEM, TEXT, THINKING, TOOL, TOOL_CALL, USER, Region, Sample, Turn, turn
@@ -127,8 +127,7 @@ def _ending(template: ChatTemplate, text: str) -> str:
     """Return the control token that ends an answer: the first behind it, or the last of what code writes there."""
     if template.renderer is None:
         return _first_control(template, text.lstrip())
-    ends = {text.rfind(token) + len(token): token for token in sorted(template.control, key=len) if token in text}
-    return ends[max(ends)] if ends else ""
+    return next(reversed(pattern(template).findall(text)), "")
 
 
 def _system(with_rule: str | None, without: str | None) -> tuple[str, str]:

@@ -354,11 +354,6 @@ def _bytes_agree(block: RenderedBlock, claims: Claims) -> Bools:
     """Return the rows whose bytes are the render."""
     data, places = claims.spelled
     lows, highs = places[claims.begins], places[claims.begins + claims.lengths]
-    if np.array_equal(np.cumsum(highs - lows), block.starts[1:]):
-        gaps = np.flatnonzero(lows[1:] != highs[:-1])
-        stretches = zip(lows[np.append(0, gaps + 1)].tolist(), highs[np.append(gaps, -1)].tolist(), strict=True)
-        if b"".join([data[low:high] for low, high in stretches]) == block.data:
-            return np.ones(len(lows), bool)
     borders = zip(lows.tolist(), highs.tolist(), block.starts.tolist(), block.starts[1:].tolist(), strict=False)
     return np.array([data[low:high] == block.data[start:end] for low, high, start, end in borders])
 

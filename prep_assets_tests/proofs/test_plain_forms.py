@@ -75,8 +75,9 @@ def test_what_a_model_continues_from(monkeypatch: pytest.MonkeyPatch) -> None:
         sample = Sample((turn(USER, text),))
         assert prompt(sample) == derive(sample, MaskOptions(), bound.template, prompted=True)
     monkeypatch.undo()
-    typed = Sample((turn(USER, "<|im_end|>"),))
-    assert prompt(typed) == derive(typed, MaskOptions(), bound.template, prompted=True)
+    for text in ("<|im_end|>", "\udc80"):
+        typed = Sample((turn(USER, text),))
+        assert prompt(typed) == derive(typed, MaskOptions(), bound.template, prompted=True)
 
 
 @pytest.mark.parametrize("source", [PLAIN, TRIMS])
