@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from itertools import groupby, pairwise
+from itertools import groupby, pairwise, zip_longest
 from typing import Any
 
 import numpy as np
@@ -343,11 +343,8 @@ def document_masks(vocabulary: Vocabulary, images: Collection[int]) -> Rule[Mask
         ending = max(0.0, next((_weight(region) for region in reversed(shown) if region.kind not in MEDIA), 1.0))
         problem = ""
         if expected != runs_found:
-            at = next(
-                (at for at, pair in enumerate(zip(expected, runs_found, strict=False)) if pair[0] != pair[1]),
-                min(len(expected), len(runs_found)),
-            )
-            wanted, got = (runs[at] if at < len(runs) else "nothing" for runs in (expected, runs_found))
+            pairs = enumerate(zip_longest(expected, runs_found, fillvalue="nothing"))
+            at, (wanted, got) = next((at, pair) for at, pair in pairs if pair[0] != pair[1])
             problem = f"run {at} is {got!r:.120}, the source says {wanted!r:.120}"
         elif document.ended and float(document.mask[-1]) != ending:
             problem = f"the end-of-text token weighs {float(document.mask[-1]):g}, the region before it {ending:g}"

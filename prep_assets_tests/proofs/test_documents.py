@@ -112,10 +112,12 @@ def test_documents_with_regions_that_are_not_attended() -> None:
         hidden([IMG, ONE, TWO, THREE, EOS], [0, 1, -1, 0, 0], image=True),
     ]
     assert [document_masks(WORDS, [IMG])([each]).passed for each in wrong] == [False] * len(wrong)
-    lost, ended = (document_masks(WORDS, [IMG])([each]).worst for each in (wrong[0], wrong[4]))
+    short = hidden([ONE, TWO, EOS], [1, -1, 0])
+    lost, ended, gone = (document_masks(WORDS, [IMG])([each]).worst for each in (wrong[0], wrong[4], short))
     run = "run 1 is (0.0, 'twothree'), the source says (-1.0, 'two')"
     assert lost == Worst("a:0", run, (ONE, TWO, THREE, EOS), (1.0, 0.0, 0.0, 0.0))
     assert ended is not None and ended.note == "the end-of-text token weighs -1, the region before it 0"
+    assert gone is not None and gone.note == "run 2 is 'nothing', the source says (0.0, 'three')"
 
 
 # -- Tokenization identity of documents: bytes are compared only where the tokenizer's own decoder confirms them, and every fault is fou---
