@@ -97,6 +97,17 @@ def test_a_corrupted_row_is_not_proven(name: str, mutation: Mutation) -> None:
         assert not all(same)
 
 
+@pytest.mark.parametrize(("owner", "name"), [(PlainBlocks, "_ids_agree"), (module, "_bytes_agree")])
+def test_ids_and_bytes_are_compared_each_by_itself(owner: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    bound, options = bind(SHIPPED, "chatml"), MaskOptions()
+    chats, rows = rows_of(bound, TALKS, options)
+    ids, table = rows[1].ids.copy(), bound.vocabulary.token_bytes or pytest.fail()
+    at = next(at for at in np.flatnonzero(rows[1].mask == 0).tolist() if len(table[ids[at]]) == 1)
+    ids[at] = next(number for number, own in enumerate(table) if len(own) == 1 and number != ids[at])
+    monkeypatch.setattr(owner, name, lambda *given: np.ones(len(given[-1].lengths), bool))
+    assert proven(bound, options, chats, [rows[0], replace(rows[1], ids=ids), rows[2]])[0] == [True, False, True]
+
+
 SPACED = """{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.role == 'assistant' %}<think>\n  \n</think>\n{% endif %}{{ m.content
 }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif %}"""
 """What a model goes on from ends amid the white space that one token holds."""
