@@ -146,9 +146,9 @@ def _ends(lengths: Ints, records: Ints) -> Ints:
 
 
 def _nearest(ends: Ints, target: Fraction) -> int:
-    """Return how many records have a total nearest to `target` tokens; fewer on a tie."""
+    """Return how many records have a total nearest to `target` tokens, one at least of any; fewer on a tie."""
     near = int(np.searchsorted(ends, ceil(target)))
-    return min((max(0, near - 1), near), key=lambda count: (abs(int(ends[min(count, len(ends) - 1)]) - target), count))
+    return min((max(1, near - 1), near), key=lambda count: (abs(int(ends[min(count, len(ends) - 1)]) - target), count))
 
 
 # Which tokens of which record stand where in a packed table.

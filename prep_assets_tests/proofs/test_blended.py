@@ -155,6 +155,14 @@ def test_an_order_by_hand() -> None:
     assert list(zip(blended.domain.tolist(), blended.item.tolist(), strict=True)) == [(1, 0), (0, 0), (1, 1), (0, 1), (1, 2)]
 
 
+def test_a_domain_with_a_weight_gives_an_item_at_least() -> None:
+    """Though none is nearer to its share; such a blend is not built."""
+    lengths = {"a": [10] * 4, "b": [100]}
+    without = blend(lengths, [Phase(20, {"a": 1, "b": 0})], shuffle=False)
+    found = verdict_on(without, lengths, claims(without), [Phase(40, {"a": 1, "b": 1})], None, False, 0)
+    assert found.summary == "phases: phases end at [2] of 2 items; the options end them at [3]"
+
+
 # Bugs planted in code that blends.
 
 
