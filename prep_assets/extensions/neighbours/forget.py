@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from itertools import chain, islice, starmap
 from typing import Any
@@ -163,12 +163,9 @@ class _Search(Struct, frozen=True):
         for asset, place in stores:
             published, source = place.current(), self._source(asset, place)
             if published is not None and asset.name in EVERY:
-                if matched and has_records(published):
-                    names = (f"{each.domain}/{each.id}" for each in records_of(self.workspace, published))
-                    if held := [name for name in names if (asset.family, name) in matched]:
-                        holders.setdefault(place.label, []).extend(held)
-                if records := records_with(self.workspace, published, self.needles):
-                    holders.setdefault(place.label, []).extend(records)
+                of_family = {name for family, name in matched if family == asset.family}
+                if held := _records_of_or_with(self.workspace, published, of_family, self.needles):
+                    holders.setdefault(place.label, []).extend(held)
             elif published is None or published.manifest.recipe["source"] != source:
                 # an export is covered by the search of the store that it was made from
                 above = asset.inputs[0][1].name
@@ -237,13 +234,17 @@ def forgotten_rows(workspace: Workspace, tombstones: Sequence[Tombstone], stores
                     rows[f"{found.domain}/{found.id}"] = needles_of(workspace, family, found.domain, found.payload)
     left: dict[str, tuple[str, ...]] = {}
     for store in stores:
-        by_id = (
-            [name for each in records_of(workspace, store) if (name := f"{each.domain}/{each.id}") in rows] if has_records(store) else []
-        )
-        by_text = records_with(workspace, store, [needles for sets in rows.values() for needles in sets])
-        if held := dict.fromkeys((*by_id, *by_text)):
+        needles = [texts for sets in rows.values() for texts in sets]
+        if held := dict.fromkeys(_records_of_or_with(workspace, store, rows, needles)):
             left[store.manifest.label] = tuple(held)
     return Search(tuple(rows), tuple(store.manifest.label for store in stores), left)
+
+
+def _records_of_or_with(workspace: Workspace, published: Published, names: Collection[str], sets: Sequence[Sequence[str]]) -> list[str]:
+    """Ids of a version's records that have one of these names, and of those as by `records_with`."""
+    records = records_of(workspace, published) if names and has_records(published) else ()
+    by_name = [name for each in records if (name := f"{each.domain}/{each.id}") in names]
+    return [*by_name, *records_with(workspace, published, sets)]
 
 
 def needles_of(workspace: Workspace, family: str, name: str, payload: Mapping[str, Any] | str) -> list[tuple[str, ...]]:
