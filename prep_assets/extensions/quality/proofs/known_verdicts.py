@@ -12,21 +12,7 @@ from typing import Any
 from msgspec import Struct
 
 from prep_assets.extensions.quality.proofs.private_data import identifier
-from prep_assets.samples import (
-    ASSISTANT,
-    TEXT,
-    TOOL_CALL,
-    USER,
-    Example,
-    PlainChat,
-    PlainPair,
-    Region,
-    Sample,
-    Turn,
-    changed,
-    document,
-    turn,
-)
+from prep_assets.samples import ASSISTANT, TEXT, TOOL_CALL, USER, Example, Pair, Region, Sample, Turn, changed, document, turn
 
 SENTENCES = (
     "The keeper of the lighthouse walked down to the village every morning.",
@@ -282,8 +268,9 @@ def _gold_answers() -> Iterator[Known]:
 
 
 def _pair_answers() -> Iterator[Known]:
-    asked, right, refusal = PlainChat((USER,), ("Name a river.",)), "The Nile.", "I'm sorry, but I cannot help."
-    yield Known({}, (PlainPair(asked, right, refusal).pair(), PlainPair(asked, refusal, right).pair()), {1: "chosen_refuses"})
+    said = ((USER, "Name a river."), (ASSISTANT, "The Nile."), (ASSISTANT, "I'm sorry, but I cannot help."))
+    asked, right, refusal = ((turn(*each),) for each in said)
+    yield Known({}, (Pair(asked, right, refusal), Pair(asked, refusal, right)), {1: "chosen_refuses"})
 
 
 def _tool_calls() -> Iterator[Known]:
