@@ -660,6 +660,7 @@ REFUSED: Mapping[str, tuple[Mapping[str, Any], list[Unfit]]] = {
             ({"tests": ["assert 1"], "language": "cpp"}, "bad_arguments", {"verifier": "code", "arguments_key": "tests"}),
             ({"gold": ["1"]}, "wrong_type"),
             ({"prompt": " "}, "empty_prompt"),
+            ({"prompt": [said("system", "s"), USER], "system": "t"}, "two_systems"),
             *(({"prompt": [USER, closing]}, "role_order") for closing in (ANSWER, said("system", "s"))),
             ({"prompt": []}, "empty_prompt"),
             ({"prompt": {"text": "q"}}, "wrong_type"),
