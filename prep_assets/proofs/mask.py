@@ -528,12 +528,10 @@ def _token_spans(derived: Derived, vocabulary: Vocabulary) -> Iterator[Range]:
 
 
 def _clipped(expected: Expected, low: int, high: int) -> Expected:
-    """Return the part of a stretch between two characters of the render."""
+    """Return what is left of a stretch between two characters of the render; its place there stays."""
     start, end = max(low, expected.start), min(high, expected.end)
     text = expected.text[start - expected.start : end - expected.start]
-    return replace(
-        expected, text=text, stop=expected.stop if end == expected.end and text.endswith(expected.stop) else "", start=start, end=end
-    )
+    return replace(expected, text=text, stop=expected.stop if end == expected.end and text.endswith(expected.stop) else "")
 
 
 def _beginning(derived: Derived, ids: npt.NDArray[np.int64], spans: Ints, truncation: Truncation, vocabulary: Vocabulary) -> Left:

@@ -321,8 +321,7 @@ def expected_documents(order: Order, packing: Mapping[str, Any], trained: Traine
     """Return the pieces that a table must hold, as the columns of its documents, and how many tokens are in rows that are taken out, because none of them is
     trained. A whole record has a trained token."""
     places = expected_places(order.length, packing)
-    rows = int(places.row[-1]) + 1 if len(places.row) else 0
-    keeps = zeros(rows, bool)
+    keeps = zeros(len(places.row), bool)  # by row, of which there are no more than pieces
     whole = fill_column(len(places.row), lambda part: places.length[part] == order.length[places.member[part]], bool)
     keeps[take(places.row, compress(whole))] = True
     for piece in numbers(compress(fill_column(len(places.row), lambda part: ~keeps[places.row[part]], bool))):
