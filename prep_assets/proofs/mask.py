@@ -576,8 +576,8 @@ def _shortened(spans: Ints, limit: int, shortenable: Sequence[Prompt], keeps: Ma
 
 def _newest_rounds(sample: Sample, limit: int, derive: Callable[[Sample], Derived], vocabulary: Vocabulary) -> Left:
     """Return the system turns and as many of the newest rounds as fit."""
-    users = [number for number, turn in enumerate(sample.turns) if turn.role == USER]
-    begins = [number for number in users if number == 0 or sample.turns[number - 1].role != USER]
+    asks = [turn.role == USER for turn in sample.turns]
+    begins = [number for number, (before, now) in enumerate(pairwise([False, *asks])) if now and not before]
     head = tuple(turn for turn in sample.turns[: begins[0]] if turn.role == SYSTEM) if begins else ()
     low, high = 1, len(begins) - 1
     longest: Left | None = None
