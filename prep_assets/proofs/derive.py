@@ -121,7 +121,7 @@ class Part(Struct):
 
 def pattern(template: ChatTemplate) -> re.Pattern[str]:
     """Return a pattern that matches any control token, the longest first; without control tokens, nothing."""
-    return re.compile("|".join(map(re.escape, sorted(template.control, key=lambda text: (-len(text), text)))) or NOTHING)
+    return re.compile("|".join(map(re.escape, sorted(template.control, key=len, reverse=True))) or NOTHING)
 
 
 def weight_of(region: Region, role: str, options: MaskOptions) -> float:

@@ -16,6 +16,7 @@ from prep_assets.proofs.derive import (
     derive,
     disagreement,
     examples_again,
+    pattern,
     untemplated,
     with_placeholders,
 )
@@ -164,6 +165,11 @@ def test_control_tokens(turns: list[Turn], options: dict[str, Any], controls: li
     found = derived(*turns, **options)
     assert ([found.text[slice(*where)] for where in found.controls], found.typed) == (controls, typed)
     assert list(found.controls) == sorted(found.controls)
+
+
+def test_of_control_tokens_that_begin_alike_the_longest_counts() -> None:
+    assert pattern(template(control=("<a>", "<b>", "<a><a>"))).findall("<a><a><a><b>") == ["<a><a>", "<a>", "<b>"]
+    assert pattern(template(control=())).findall("<a>") == []
 
 
 # -- Two derivations of a mask, side by side: every difference is told, that of white space too -------------------------------------------
