@@ -8,11 +8,12 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
+from prep_assets.extensions.quality.compiled import compiled
 from prep_assets.extensions.quality.gopher import Share
 from prep_assets.extensions.quality.steps import Examples, Judged, Step, quality_step
 from prep_assets.extensions.quality.words import words_of
 from prep_assets.samples import document
-from prep_assets.stores.arrays import Spool, batches, compress, fill_column, sorted_groups, stretches, take, zeros
+from prep_assets.stores.arrays import Spool, compress, fill_column, sorted_groups, stretches, take, zeros
 
 REASON = "repeated_passage"
 _MOST_BITS = 26
@@ -39,24 +40,17 @@ class RepeatedPassages(Step):
         ends = np.cumsum(np.maximum(counts - size + 1, 0))
         again = zeros(len(passages), np.bool_)
         probable = compress(_may_be_again(passages))
+        are_kept = fill_column(len(probable), lambda part: kept[np.searchsorted(ends, probable[part], "right")], np.bool_)
+        probable = compress(are_kept, probable)
         for group in sorted_groups(take(passages, probable)):
             places = probable[group]
-            places = places[kept[np.searchsorted(ends, places, "right")]]
             same = passages[places[1:]] == passages[places[:-1]]
             again[places[1:][same]] = True
-        repeated = np.zeros(len(counts), np.int64)
-        for texts in batches(ends, 1 << 20):
-            begin = int(ends[texts.start - 1]) if texts.start else 0
-            repeated[texts] = _covered(again[begin : int(ends[texts.stop - 1])], counts[texts], size)
+        repeated = _covered(again, counts, size)
         shares = repeated / np.maximum(counts, 1)
-        found = {
-            at: (
-                REASON,
-                f"{repeated[at]:,} of {counts[at]:,} words stand in passages of {size} words or more that stood before, at most "
-                f"{self._max_share:.0%} may",
-            )
-            for at in np.flatnonzero(shares > self._max_share).tolist()
-        }
+        detail = f"words stand in passages of {size} words or more that stood before, at most {self._max_share:.0%} may"
+        wrong = np.flatnonzero(shares > self._max_share).tolist()
+        found = {at: (REASON, f"{repeated[at]:,} of {counts[at]:,} {detail}") for at in wrong}
         return Judged(found, {"share": np.round(shares, 4).tolist()})
 
 
@@ -64,32 +58,37 @@ def _may_be_again(passages: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
     """Which passages there may be more than once: those that share a place in a table with another one."""
     bits = min(_MOST_BITS, (8 * len(passages)).bit_length())
     seen, several = np.zeros((2, 1 << bits), np.bool_)
-
-    def place(part: slice) -> npt.NDArray[np.int64]:
-        return (passages[part] >> np.uint64(64 - bits)).astype(np.int64)
-
     for part in stretches(len(passages)):
-        places = np.sort(place(part))
-        several[places[seen[places]]] = True
-        several[places[1:][places[1:] == places[:-1]]] = True
-        seen[places] = True
-    return fill_column(len(passages), lambda part: several[place(part)], np.bool_)
+        _count(passages[part], np.uint64(64 - bits), seen, several)
+    return fill_column(len(passages), lambda part: several[(passages[part] >> np.uint64(64 - bits)).astype(np.int64)], np.bool_)
 
 
+@compiled
+def _count(passages: npt.NDArray[np.uint64], shift: np.uint64, seen: npt.NDArray[np.bool_], several: npt.NDArray[np.bool_]) -> None:
+    """Mark the places of passages in a table, and those of several."""
+    for passage in passages:
+        place = passage >> shift
+        several[place] |= seen[place]
+        seen[place] = True
+
+
+@compiled
 def _covered(again: npt.NDArray[np.bool_], counts: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.int64]:
     """How many words of each text stand in passages that stood before.
 
     Args:
-        again: of each passage of these texts, whether it stood before.
+        again: of each passage, whether it stood before.
         counts: words of each text.
     """
-    per_text = np.maximum(counts - size + 1, 0)
-    shift = np.repeat(np.cumsum(counts) - counts - (np.cumsum(per_text) - per_text), per_text)  # from a passage to its first word
-    begins = np.flatnonzero(again)
-    begins = begins + shift[begins]
-    changes = np.bincount(begins, minlength=int(counts.sum()) + 1) - np.bincount(begins + size, minlength=int(counts.sum()) + 1)
-    sums = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.cumsum(changes)[:-1] > 0)])
-    return np.diff(sums[np.cumsum(counts)], prepend=0)
+    covered, begin = np.zeros(len(counts), np.int64), 0
+    for text in range(len(counts)):
+        until = 0
+        for word in range(counts[text] - size + 1):
+            if again[begin + word]:
+                covered[text] += word + size - max(word, until)
+                until = word + size
+        begin += max(counts[text] - size + 1, 0)
+    return covered
 
 
 @quality_step(
