@@ -19,7 +19,8 @@ from prep_assets.extensions.quality import passages, web_pages
 from prep_assets.extensions.quality.characters import SPACE, WORD, Characters, Parts, _cut
 from prep_assets.extensions.quality.compiled import compiled
 from prep_assets.extensions.quality.language import _features
-from prep_assets.extensions.quality.passages import repeated_passages
+from prep_assets.extensions.quality.passages import _covered, repeated_passages
+from prep_assets.extensions.quality.private_places import _chains
 from prep_assets.extensions.quality.steps import Examples
 from prep_assets.extensions.quality.units import UNSPACED
 from prep_assets.extensions.quality.words import Words, _n_grams, _repetitions, lines_of
@@ -151,12 +152,13 @@ def test_passages_are_equal_where_their_words_are(texts: list[str], size: int, s
 
 
 @settings(deadline=None)
-@given(st.lists(ODD | TEXTS, min_size=1, max_size=4))
+@given(st.lists(ODD | TEXTS | st.text("0149 +-./=aA"), min_size=1, max_size=4))
 def test_compiled_loops_do_what_they_do_as_python(texts: list[str]) -> None:
     """Which, unlike machine code, notices a place outside of an array."""
     characters, words = Characters.of(texts), Words.of(Characters.of(texts))
     stream = "".join(f"{text}\xff" for text in texts).encode("latin-1", "replace")
     ends = np.flatnonzero(np.frombuffer(stream, np.uint8) == 255) + 1
+    plain = np.frombuffer(bytes(8) + "".join(texts).encode("ascii", "replace") + bytes(8), np.uint8)
     automaton = (
         np.arange(3 * 256, dtype=np.uint32) % 5,
         np.array([0, 256, 512, 0, 256], np.uint32),
@@ -168,6 +170,8 @@ def test_compiled_loops_do_what_they_do_as_python(texts: list[str]) -> None:
         (_n_grams, (words.hashes, words.parts.until, 3, True)),
         (_repetitions, (words.hashes, words.letters, words.powers, words.parts.lengths, words.parts.until, 4, 10)),
         (_features, (np.frombuffer(stream, np.uint8), ends, *automaton)),
+        (_chains, (plain, np.append(np.flatnonzero(plain - ord("0") < 10), len(plain)))),
+        (_covered, (words.n_grams(2)[0] % 2 == 0, words.parts.counts, 2)),
     ]
     for loop, arguments in loops:
         with np.errstate(over="ignore"):

@@ -101,11 +101,11 @@ class Characters(Struct, frozen=True, eq=False, dict=True):
     @cached_property
     def kinds(self) -> npt.NDArray[np.uint16]:
         """The kind of each character: uint16[C]."""
-        kinds = _KINDS[self.codes]
+        kinds = _KINDS.take(self.codes)
         if not kinds.all():
             for code in np.unique(self.codes[kinds == 0]).tolist():
                 _KINDS[code] = _kind(chr(code))
-            kinds = _KINDS[self.codes]
+            kinds = _KINDS.take(self.codes)
         return kinds
 
     @cached_property

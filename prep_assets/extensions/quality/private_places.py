@@ -9,13 +9,15 @@ import sys
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from itertools import repeat
 
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.array_types import Bools, Ints
+from prep_assets.array_types import Ints
 from prep_assets.config.family import PrivateKind as Kind
 from prep_assets.extensions.quality.characters import matching
+from prep_assets.extensions.quality.compiled import compiled
 from prep_assets.extensions.quality.units import replaced
 
 Span = tuple[int, int]
@@ -25,12 +27,14 @@ _AROUND: Mapping[Kind, int] = {"email": 400, "phone": 24}
 """Characters around a condition that decide about a value: the longest address, an extension; 64 for other kinds."""
 SHORTEST_SECRET = 20
 """The fewest characters of a secret in a row."""
+_PHONE, _CARD, _ID, _FOURS, _BEHIND, _DOTTED = (1 << bit for bit in range(6))
+"""Marks of digits, see `_chains`."""
 _BETWEEN = np.zeros(256, np.bool_)
 _BETWEEN[[*b"-x ()[]./~+X_\t"]] = True
 """ASCII → whether up to four of it may stand between digits: phonenumbers' punctuation in plain characters, the + of Swedish ids, signs of cards."""
 _BEHIND_LETTERS = re.compile(r"[0-9](?:(?<=(?<![A-Za-z0-9])[A-Za-z]{2}.)|(?<=(?<![A-Za-z0-9])[A-Z]{2}\ .)|(?<=[A-Za-z]{6}.))")
 """A digit behind what an IBAN or a national id begins with: the country's two letters, or six letters of a name."""
-_IP = re.compile(r"[0-9](?:(?:\.[0-9]{1,3}){2}\.[0-9]|[0-9A-Fa-f]{3}:[0-9A-Fa-f]{0,4}:)")
+_IP = re.compile(r"[0-9](?:(?:\.[0-9]{1,3}){2}\.[0-9]|[0-9A-Fa-f]{3}:[0-9A-Fa-f]{0,4}:)(?P<end>)")
 """The beginning of an address of IPv4, or of IPv6 with a group of four digits."""
 CARD = re.compile(
     r"[0-9](?<=(?<![A-Za-z0-9])[0-9])(?=[0-9]{3}(?P<sign>[^A-Za-z0-9]{1,4})"
@@ -64,7 +68,7 @@ def plain(text: str) -> str:
     if text.isascii():
         return text
     codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
-    return _plain_codes()[codes].tobytes().decode("utf-32-le", "surrogatepass")
+    return _plain_codes().take(codes).tobytes().decode("utf-32-le", "surrogatepass")
 
 
 # Encoded texts. Places are those of the text as it is, so that no library can decode it first.
@@ -191,63 +195,72 @@ def places(text: str, ends: Ints, kinds: Sequence[Kind]) -> dict[int, dict[Kind,
         low, around = until[number - 1] + 1 if number else 0, _AROUND.get(kind, 64)
         begin, end = max(first - around, low) - low, min(last + around, until[number]) - low
         of = where.setdefault(number, {}).setdefault(kind, [])
-        if of and begin <= of[-1][1]:
-            of[-1] = (of[-1][0], max(end, of[-1][1]))
-        else:
-            of.append((begin, end))
+        low, high = of.pop() if of and begin <= of[-1][1] else (begin, end)
+        of.append((low, max(end, high)))
     return where
 
 
 def _conditions(text: str) -> Iterator[tuple[Kind, int, int]]:
     """Yield the first and the last character of what a value of a kind must have."""
-    for found in re.finditer("@", text):
+    for found in re.finditer("@", text) if "@" in text else ():
         yield "email", found.start(), found.start()
     # punctuation of phonenumbers that is not in ASCII when plain
     raw = text.replace("\u2053", "~").replace("\u223c", "~").replace("\u30fc", "~").encode("ascii", "replace")
-    codes = np.frombuffer(raw + bytes(8), np.uint8)
+    codes = np.frombuffer(bytes(8) + raw + bytes(8), np.uint8)
     digits = np.flatnonzero(codes - ord("0") < 10)
-    gaps = np.diff(digits, append=sys.maxsize)
-    apart = gaps > 5
-    signed = np.flatnonzero((gaps > 1) & ~apart)
-    for sign in range(1, 5):
-        apart[signed] |= (gaps[signed] > sign) & ~_BETWEEN[codes[digits[signed] + sign]]
-    lasts, sizes = _runs(apart)
-    begins, ends = digits[lasts - sizes + 1], digits[lasts]
-    plus = (codes[begins[:, None] - (1, 2, 3)] == ord("+")).any(axis=1)
-    # digits of a card or an id have at most one sign between any two; six of an id have a letter or another sign behind
-    behind, more = codes[digits + 1], codes[digits + 2]
-    close, counts = _runs(apart | (gaps > 2) | (gaps > 1) & (behind != ord(" ")) & (behind - ord("-") > 2))
-    may_be_card, may_be_id = np.zeros((2, len(sizes)), np.bool_)
-    may_be_card[np.searchsorted(lasts, close[counts > 12])] = True
-    behind, more = behind[close], more[close]
-    counts += (behind >= ord("A")) | (behind == ord("+")) | (behind == ord(" ")) & (more >= ord("A"))
-    may_be_id[np.searchsorted(lasts, close[counts > 6])] = True
-    chains: dict[Kind, Bools] = {"phone": (sizes > 6) | (sizes > 4) & plus, "card": may_be_card, "national_id": may_be_id}
-    for kind, there in chains.items():
-        yield from ((kind, first, last) for first, last in zip(begins[there].tolist(), ends[there].tolist(), strict=True))
-    groups, sizes = _runs(gaps > 1)
-    fours = groups[sizes == 4] - 3
-    thirteenth = np.append(digits, [sys.maxsize] * 12)[fours + 12]
-    for at in digits[fours[thirteenth - digits[fours] <= 24]].tolist():
-        if card := CARD.match(text, at):
-            yield "card", at, card.end("end") - 1
-    before = codes[digits - 1]
-    for at in digits[(before >= ord("A")) | (before == ord(" ")) & (codes[digits - 2] - ord("A") < 26)].tolist():
+    firsts, marks = _chains(codes, np.append(digits, len(codes)))
+    there = np.flatnonzero(marks)
+    firsts, marks, digits = firsts[there] - 8, marks[there], digits[there] - 8
+    chains: dict[Kind, int] = {"phone": _PHONE, "card": _CARD, "national_id": _ID}
+    for kind, mark in chains.items():
+        yield from zip(repeat(kind), firsts[marks & mark > 0].tolist(), digits[marks & mark > 0].tolist())
+    begun: tuple[tuple[Kind, int, re.Pattern[str]], ...] = (("card", _FOURS, CARD), ("ip", _DOTTED, _IP))
+    for kind, mark, form in begun:
+        yield from ((kind, at, value.end("end") - 1) for at in digits[marks & mark > 0].tolist() if (value := form.match(text, at)))
+    for at in digits[marks & _BEHIND > 0].tolist():
         if _BEHIND_LETTERS.match(text, at):
             yield "iban", at, at
             yield "national_id", at, at
-    for at in digits[(codes[digits + 1] == ord(".")) & (codes[digits + 2] - ord("0") < 10) | (codes[digits + 4] == ord(":"))].tolist():
-        if address := _IP.match(text, at):
-            yield "ip", at, address.end() - 1
     keys, at = raw.translate(_AS_KEYS), 0
     while (at := keys.find(b"A" * SHORTEST_SECRET, at)) >= 0 and (row := _OF_KEYS.match(keys, at)):
         yield "secret", at, row.end() - 1
         at = row.end()
-    for found in re.finditer("-----BEGIN ", text):
+    for found in re.finditer("-----BEGIN ", text) if "-----BEGIN " in text else ():
         yield "secret", found.start(), len(text)
 
 
-def _runs(apart: Bools) -> tuple[Ints, Ints]:
-    """The last digit of each run, and how many it has; after which digits there is another run."""
-    lasts = np.flatnonzero(apart)
-    return lasts, np.diff(lasts, prepend=-1)
+@compiled
+def _chains(codes: npt.NDArray[np.uint8], digits: Ints) -> tuple[Ints, npt.NDArray[np.uint8]]:
+    """The chains of digits that have at most four signs between any two: int64[d], where the chain begins that ends with a digit; uint8[d], the marks of
+    digits, those of a chain at its last one.
+
+    Args:
+        codes: ASCII, with eight zeros on both sides.
+        digits: where it has digits, and where it ends: int64[d + 1].
+    """
+    firsts, marks = np.zeros(len(digits) - 1, np.int64), np.zeros(len(digits) - 1, np.uint8)
+    size, close, group, mark, plus = 0, 0, 0, 0, True
+    for number in range(len(firsts)):
+        at, gap = digits[number], digits[number + 1] - digits[number]
+        before, after, more = codes[at - 1], codes[at + 1], codes[at + 2]
+        size, close, group = size + 1, close + 1, group + 1
+        if before >= ord("A") or (before == ord(" ") and ord("A") <= codes[at - 2] <= ord("Z")):
+            marks[number] |= _BEHIND
+        if (after == ord(".") and ord(".") in (codes[at + 3], codes[at + 4], codes[at + 5])) or codes[at + 4] == ord(":"):
+            marks[number] |= _DOTTED
+        if gap == 1:
+            continue
+        if group == 4 and number + 9 < len(firsts) and digits[number + 9] - digits[number - 3] <= 24:
+            marks[number - 3] |= _FOURS
+        apart, behind_plus, group = gap > 5, False, 0
+        for place in range(max(at + 1, at + gap - 5), at + gap):
+            apart |= not _BETWEEN[codes[place]]
+            behind_plus |= codes[place] == ord("+")
+        # digits of a card or an id have at most one sign between any two; six of an id have a letter or another sign behind
+        if apart or gap > 2 or not (after == ord(" ") or ord("-") <= after <= ord("/")):
+            is_more = after >= ord("A") or after == ord("+") or (after == ord(" ") and more >= ord("A"))
+            mark, close = mark | _CARD * (close > 12) | _ID * (close + is_more > 6), 0
+        if apart:
+            firsts[number], marks[number] = digits[number + 1 - size], marks[number] | mark | _PHONE * (size > (5 if plus else 6))
+            size, mark, plus = 0, 0, behind_plus
+    return firsts, marks

@@ -249,7 +249,7 @@ def _ips(text: str) -> Places:
 _PHONE = re.compile(r"(?<![A-Za-z0-9+])(?:\+|00 ?(?=[1-9]))[1-9][0-9 ().\-/]{5,24}[0-9](?![0-9])")
 _SIGN = r"[-x() .\[\]/~\u2053\u223c\u30fc]"
 """What phonenumbers takes between digits, up to four of them."""
-_PREFIX = re.compile(rf"\+[^0-9\n=]{{0,4}}[0-9](?:{_SIGN}{{0,4}}[0-9]){{4}}|(?<![0-9])00 ?[1-9]")
+_PREFIX = re.compile(rf"\+{_SIGN}{{0,4}}[0-9](?:{_SIGN}{{0,4}}[0-9]){{5}}|(?<![0-9])00 ?[1-9]")
 """What a number with + or 00 has, and a sum has not."""
 _MAY_BE_NATIONAL = re.compile(r"(?:^|[^0-9A-Za-z+])\(?[0-9](?:[ ./()-]{0,2}[0-9]){6,}(?![0-9./() -]*=)")
 """A number without a prefix, and no sum."""
@@ -322,9 +322,20 @@ def _with_prefix(text: str) -> Places:
                 yield found.start(), end
 
 
+@cache
+def _of_length(country: str) -> re.Pattern[str]:
+    """As many digits as the shortest number of a country has; of no country, one."""
+    from phonenumbers import PhoneMetadata
+
+    numbers = getattr(PhoneMetadata.metadata_for_region(country), "general_desc", None)
+    return re.compile(rf"[0-9](?:{_SIGN}{{0,4}}[0-9]){{{min(numbers.possible_length) - 1 if numbers else 0}}}")
+
+
 def _matched(text: str, country: str | None, *, strictly: bool = False) -> Places:
     from phonenumbers import Leniency, PhoneNumberMatcher
 
+    if country and not _of_length(country).search(text):
+        return
     leniency = Leniency.STRICT_GROUPING if strictly else Leniency.VALID
     for match in PhoneNumberMatcher(text, country, leniency, sys.maxsize):
         number = match.raw_string
