@@ -343,11 +343,11 @@ PLANTS: Mapping[str, Change] = {
         "if part in seen or seen.add(part)]",
         "if part not in seen or part]",
     ),
-    "words of the first text of a block": (
+    "words of each text of a block": (
         "pretrain fields",
         "extensions/quality/passages",
-        "np.diff(sums[np.cumsum(counts)], prepend=0)",
-        "np.diff(sums[np.cumsum(counts)], prepend=-1)",
+        "covered, begin = np.zeros(len(counts), np.int64), 0",
+        "covered, begin = np.ones(len(counts), np.int64), 0",
     ),
     "which words are common": (
         "schemas sft 3",
