@@ -346,8 +346,8 @@ PLANTS: Mapping[str, Change] = {
     "words of each text of a block": (
         "pretrain fields",
         "extensions/quality/passages",
-        "covered, begin = np.zeros(len(counts), np.int64), 0",
-        "covered, begin = np.ones(len(counts), np.int64), 0",
+        "repeated = _covered(again, counts, size)",
+        "repeated = _covered(again, counts, size) + 1",
     ),
     "which words are common": (
         "schemas sft 3",
