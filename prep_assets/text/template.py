@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -12,7 +13,7 @@ from functools import cache, cached_property, wraps
 from importlib.metadata import version
 from traceback import walk_tb
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from msgspec import Struct
 
@@ -67,7 +68,15 @@ def environment() -> Any:
     bounded.code_generator_class = _code_generator(unbounded.code_generator_class)
     bounded.concat = _joined
     bounded.finalize = _finalize
+    bounded.handle_exception = _as_raised
     return bounded
+
+
+def _as_raised(source: str | None = None) -> NoReturn:
+    """Raise what a template raises as it is. Jinja would write its traceback anew, which then refers to itself and to all callers, with what they have open."""
+    error = sys.exception()
+    assert error is not None
+    raise error
 
 
 def _bounded_operator(unbounded: Any) -> Callable[..., Any]:
@@ -791,10 +800,8 @@ class ChatTemplate:
             variables = self.render_variables(messages, tools, documents, generation_prompt)
             rendered = limited(self._limit_error(self._compiled), self._compiled.render, variables)
         except (JinjaError, TypeError, ValueError, LookupError, ArithmeticError, AttributeError) as error:
-            why = f"template {self.name}: {_line_prefix(error.__traceback__)}{error}; take a template that writes such a chat, or leave it out"
-            raise Refused("template_refuses", why, stage="render") from error.with_traceback(
-                None
-            )  # Jinja's refers to itself, and to the tokenizer
+            why = f"template {self.name}: {_line_prefix(error.__traceback__, self._compiled)}{error}; take a template that writes such a chat, or leave it out"
+            raise Refused("template_refuses", why, stage="render") from error.with_traceback(None)  # it holds the tokenizer
         except RecursionError as error:
             if sum(frame.f_code.co_filename in _TEMPLATE_FILES for frame, _ in walk_tb(error.__traceback__)) < _ENDLESS:
                 raise  # the record is nested too deeply
@@ -803,7 +810,7 @@ class ChatTemplate:
             raise Refused("template_refuses", f"template {self.name}: {where}{what}", stage="render") from None
         except MemoryError as error:
             raise TemplateError(
-                f"chat template {self.name}: {_line_prefix(error.__traceback__)}one render needs more memory than there is"
+                f"chat template {self.name}: {_line_prefix(error.__traceback__, self._compiled)}one render needs more memory than there is"
             ) from error
         return str(rendered)
 
@@ -870,7 +877,7 @@ _ENDLESS = 50
 
 
 def _line_prefix(trace: TracebackType | None, running: Any = None) -> str:
-    """``line …: `` of the innermost template frame. Jinja rewrites the lines of errors to those of the template; otherwise `running` maps them."""
+    """``line …: `` of the innermost frame of the template `running`."""
     lines = [line for frame, line in walk_tb(trace) if frame.f_code.co_filename in _TEMPLATE_FILES]
     if not lines:
         return ""

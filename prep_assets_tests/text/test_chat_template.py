@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ast
+import gc
 import re
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from weakref import ReferenceType, ref
 
 import pytest
 from hypothesis import given, settings
@@ -190,6 +193,24 @@ def test_a_refusal_says_the_line_of_the_template(source: str, says: str) -> None
     with pytest.raises(Refused, match="template own: ") as caught:
         own(source).render(CHAT)
     assert says in caught.value.detail
+
+
+def test_a_refusal_keeps_nothing_that_its_callers_have_open() -> None:
+    """A store that is open keeps its version from being deleted."""
+
+    class Store: ...
+
+    def caller() -> ReferenceType[Store]:
+        store = Store()
+        with suppress(Refused):
+            own("{{ raise_exception('no') }}").render(CHAT)
+        return ref(store)
+
+    gc.disable()
+    try:
+        assert caller()() is None
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("name", ["enable_thinkin", "tools", "strftime_now"])
