@@ -225,12 +225,11 @@ def form_again(template: ChatTemplate) -> dict[str, Any]:
     talks = {kind: rendered(_CHATS["plain"], content=kind) for kind in ("text", "parts")}
     written = [kind for kind, text in talks.items() if _KIM in text and not re.search("""["']type["']: ["']text""", text)]
     thinks = [key for key in _REASONINGS if _THOUGHT in rendered(_CHATS["reasoning"], reasoning=key)]
-    bare = Region(TOOL_CALL, json.dumps({"name": "tide_at", "arguments": {"port": "Callao"}}))
-    asks = [Sample((_ASKED, Turn(ASSISTANT, (call,))), _TOOLS) for call in (bare, _CALLAO)]
+    asks = Sample((_ASKED, _CALL), _TOOLS)
     forms = [
         (arguments, empty)
         for arguments, empty in product(("mapping", "text"), ("text", "null", "absent"))
-        if any(shows_call(rendered(sample, arguments=arguments, no_content=empty)) for sample in asks)
+        if shows_call(rendered(asks, arguments=arguments, no_content=empty))
     ]
     arguments, empty = [*forms, ("mapping", "text")][0]
     return {

@@ -197,6 +197,14 @@ def test_findings_are_about_the_end_of_text_token_and_tokens_that_are_not_traine
     assert not check_certificate(named, template, special={"eos_token": "</s>"}).passed
 
 
+@pytest.mark.parametrize("number", [6, 7])
+def test_of_many_tokens_that_are_not_trained_some_are_named(number: int) -> None:
+    added = [f"<|{at}|>" for at in range(number)]
+    bound = bind_source("".join(added) + TURNS + PROMPT, added=added)
+    certificate = certify(bound.template, bound.vocabulary).as_dict()
+    assert check_certificate(certificate, bound.template, special=bound.vocabulary.special).passed
+
+
 def of_entry(entry: Entry) -> ChatTemplate:
     vocabulary, _ = _encoder(entry.model)
     return ChatTemplate(entry.name, entry.source, vocabulary.special, {}, tuple(sorted(vocabulary.control)), entry.model.image)

@@ -31,6 +31,7 @@ NOTHINK=PLAIN.replace("{%- set thought = '' -%}","{%- set thought = ('<think></t
 TWICE=PLAIN.replace("m.content -}}","m.content + ('(re: ' + messages[0].content + ')' if m.role == 'assistant' else '') -}}")
 NEWLINE_STOP = PLAIN.replace("'<|e|>\\n'", "'\\n<|e|>\\n'")
 ESCAPES = PLAIN.replace("thought + m.content", "thought + (m.content | tojson)")
+ALL_ESCAPED = ESCAPES.replace("+ m.reasoning_content +", "+ (m.reasoning_content | tojson) +")
 SPACED = "{%- for m in messages -%}{{- m.content + ' ' -}}{%- endfor -%}"
 NO_TAGS = PLAIN.replace("<think>", "").replace("</think>", "")
 
@@ -109,6 +110,7 @@ TRAINED = [
     pytest.param(ESCAPES, {}, chat(user('Hi'), says('a\nb'), user('x\ty'), says('z')), {}, '<|s|>user\n"‹Hi›"<|e|>\n<|s|>assistant\n⟦"a\\nb⟧…"<|e|>\n<|s|>user\n"‹x\\ty›"<|e|>\n<|s|>assistant\n⟦"z⟧…"<|e|>\n', (8, 0), id='escapes in text'),
     pytest.param(ESCAPES, {}, chat(user('Hi'), says('a\n', 'b')), {}, '<|s|>user\n"‹Hi›"<|e|>\n<|s|>assistant\n⟦"a\\nb⟧…"<|e|>\n', (4, 0), id='escapes of one weight'),
     pytest.param(ESCAPES, {}, chat(user('Hi'), says('~Hm', 'a\nb')), {}, '<|s|>user\n"‹Hi›"<|e|>\n<|s|>assistant\n⟦<think>Hm</think>\n"a\\nb⟧…"<|e|>\n', (4, 0), id='escapes after reasoning'),
+    pytest.param(ALL_ESCAPED, {}, chat(user('Hi'), says('~a\nb', 'c\nd', weights={1: 0.0})), {}, '<|s|>user\n"‹Hi›"<|e|>\n<|s|>assistant\n⟦<think>"a\\nb"</think>\n"⟧…‹c\\nd›"<|e|>\n', (4, 0), id='escapes in reasoning and text'),
     pytest.param(ESCAPES, {}, chat(user('Hi'), says('a', 'b', 'c', weights={0: 0.0, 1: 0.5})), {}, '<|s|>user\n"‹Hi›"<|e|>\n<|s|>assistant\n"‹a›0.5⟦b⟧…⟦c⟧…"<|e|>\n', (4, 0), id='plain of three weights'),
     pytest.param(NO_TAGS, {'train_thinking': False}, chat(user('Hi'), says('~Hm', '!f'), result('a </think> b'), says('x')), {}, '<|s|>user\n‹Hi›<|e|>\n<|s|>assistant\nHm⟦\n\n<call>{"name": "f", "arguments": {}}</call><|e|>⟧\n<|s|>tool\n‹a </think> b›<|e|>\n<|s|>assistant\n⟦x<|e|>⟧\n', (8, 0), id='reasoning without tags'),
     pytest.param(NO_TAGS, {'train_tool_calls': False}, chat(user('Hi'), says('~Hm', '!f'), result('1'), says('x')), {}, '<|s|>user\n‹Hi›<|e|>\n<|s|>assistant\n⟦Hm⟧…\n\n<call>{"name": "f", "arguments": {}}</call><|e|>\n<|s|>tool\n‹1›<|e|>\n<|s|>assistant\n⟦x<|e|>⟧\n', (8, 0), id='reasoning without tags, calls off'),
