@@ -418,6 +418,13 @@ def test_the_whole_line_of_a_plain_pair() -> None:
     assert reading.line({**row, "tools": [{}]}, "text") is None and Reading("preference", {}, "Group").line(row, "text") is None
 
 
+def test_of_a_row_of_a_users_schema_nothing_is_known() -> None:
+    """Not even where none of its columns has a text."""
+    reading, row = Reading("of a user", {}, "Pair"), {"id": 7, "seed": None}
+    assert reading.plain(row) is None and reading.plain_rows(ReadRows([row])) == [None]
+    assert reading.sides(row) is None and reading.line(row, "messages") is None
+
+
 def test_answers_that_hold_other_roles_are_read_one_by_one() -> None:
     row = {"prompt": CHATS[:1], "chosen": CHATS, "rejected": CHATS[1:2]}
     assert Reading("lines of pairs", {}, "Pair", TAGS).plain(row) is None
