@@ -120,6 +120,7 @@ REFUSED: Mapping[str, tuple[Mapping[str, Any], list[Unfit]]] = {
         ],
     ),
     "nlg_read_hook": ({"completion": "c"}, [({"context": [1, 2]}, "wrong_type"), ({"context": {}}, "wrong_type")]),
+    "group_list": ({"prompt": "q", "responses": ["a", "b"]}, [({"ranks": [1, 1]}, "equal_rewards", {"ranks_key": "ranks"})]),
     "group_pair": (
         {},
         [
