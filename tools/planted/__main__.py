@@ -97,7 +97,8 @@ def main() -> int:
 
 if __name__ == "__main__":
     if not {*THREADS} <= {*os.environ} or os.environ.get("PYTHONHASHSEED") != "0":
-        # libraries read these when they are imported, and a process with threads cannot be forked
-        os.environ |= {**dict.fromkeys(THREADS, "1"), "TOKENIZERS_PARALLELISM": "false", "PYTHONHASHSEED": "0", "CI": "1"}
+        # libraries read these when they are imported, and a process with threads cannot be forked; what numba compiled would hold no planted bug
+        own = {"TOKENIZERS_PARALLELISM": "false", "PYTHONHASHSEED": "0", "CI": "1", "NUMBA_DISABLE_JIT": "1"}
+        os.environ |= {**dict.fromkeys(THREADS, "1"), **own}
         os.execv(sys.executable, [sys.executable, "-m", "planted", *sys.argv[1:]])
     sys.exit(by_hand() if sys.argv[1:] else main())

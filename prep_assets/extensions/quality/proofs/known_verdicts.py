@@ -232,7 +232,7 @@ def _language() -> Iterator[Known]:
     french = "Le vieux meunier traversait chaque matin le pont pour acheter du pain frais au village."
     yield _several(PLAIN, german, french, keep=["en"], found={1: "language", 2: "language"})
     yield _several(PLAIN, german, french, keep=["de", "fr"], found={0: "language"})
-    unsure = ("Kaffee und Kuchen", "taxi in Roma", "no", "menu del dia")
+    unsure = ("Kaffee und Kuchen", "taxi in Roma", "no", "menu del dia", "menu in Milano")
     codes, shares = zip(*map(identifier().classify, unsure), strict=True)
     notes = {"language": [*codes], "probability": [round(float(share), 4) for share in shares]}
     yield _several(*unsure, keep=[*codes], notes=notes)
