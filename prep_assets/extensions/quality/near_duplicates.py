@@ -36,8 +36,10 @@ class NearDuplicates(AcrossDomains):
 
     def __init__(self, words: int, buckets: int, hashes: int, keep: Literal["first", "longest"]) -> None:
         self._words, self._buckets, self._hashes, self._keep = words, buckets, hashes, keep
-        spools = [*map(Spool, (np.uint64, np.int64, np.int64, np.uint64, np.uint64, np.uint32, np.uint32))]
-        self._bands, self._sizes, self._counts, self._parts, self._known, self._own, self._signatures = self.noted = tuple(spools)
+        self._bands, self._sizes = Spool(np.uint64), Spool(np.int64)
+        self._counts, self._parts, self._known = Spool(np.int64), Spool(np.uint64), Spool(np.uint64)
+        self._own, self._signatures = Spool(np.uint32), Spool(np.uint32)
+        self.noted = self._bands, self._sizes, self._counts, self._parts, self._known, self._own, self._signatures
         self._particular = self._bands
         self._earlier: dict[str, npt.NDArray[np.uint64]] = {}
 
