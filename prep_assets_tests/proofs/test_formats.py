@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prep_assets.errors import PrepAssetsError, Refused
-from prep_assets.proofs.formats import defined, definition_of, files, format_of, plain, read_by, resolved, without
+from prep_assets.proofs.formats import Format, defined, definition_of, files, format_of, plain, read_by, resolved, without
 from prep_assets.proofs.rejected_rows import beyond, kept_fault, ruling
 from prep_assets.proofs.row_rules import no_json
 from prep_assets.schemas.reader import Account, Reader, apply
@@ -84,6 +84,16 @@ def test_every_reason_has_a_rule_or_none() -> None:
         assert all(rule is None or callable(rule) for rule in beyond(name).values()), name
 
 
+OF_OTHERS = {"nlg_read_hook", "sections"}
+"""Schemas whose definitions take rows in two forms, of which a rule knows one."""
+
+
+def said_by_rules(name: str, definition: Format, row: Row) -> list[bool | None]:
+    """What each rule says of a row that its definition accepts. None may fail: it would count as one that cannot tell, and hide a mistake."""
+    rules = () if name in OF_OTHERS else beyond(definition.reasons).values()
+    return [rule(row, definition) for rule in rules if rule not in (None, no_json)]
+
+
 @cells("number", range(len(ROWS)))
 def test_rows_that_a_schema_takes_are_accepted(number: int) -> None:
     name, row, options = ROWS[number]
@@ -93,8 +103,9 @@ def test_rows_that_a_schema_takes_are_accepted(number: int) -> None:
     read = judged(name, options, row)[1]
     accepted = definition.of(read)
     assert isinstance(accepted, tuple)
-    # and for no reason may such a row be rejected
     listed = {**beyond(accepted[0].reasons), "so": None}
+    assert not any(said_by_rules(name, *accepted)) or judged(name, options, row)[0]
+    # and for no reason may such a row be rejected
     reason, rule = [*listed.items()][number % len(listed)]
     is_chat = definition_of(accepted[0].reasons).get("x-chat") is not None
     whose = "of the chat that it is, the definition of 'messages'" if is_chat else f"the definition of {accepted[0].name!r}"
@@ -118,6 +129,8 @@ def test_rows_that_a_schema_refuses_are_not_or_the_reason_is_listed(name: str, n
     changed, reason, *options = cases[number]
     definition = format_of(name, options[0] if options else {})
     assert definition is not None
+    if isinstance(accepted := definition.of({**row, **changed}), tuple):
+        said_by_rules(name, *accepted)
     found, kept = ruling(definition, {**row, **changed}, reason), kept_fault(definition, {**row, **changed})
     listed = {**({reason: None} if definition_of(definition.name).get("x-open") else {}), **beyond(definition.name)}
     assert found == "" or (found is None and (listed[reason] is None or (name, reason) in UNTOLD))
@@ -167,6 +180,14 @@ RIGHT: Mapping[str, tuple[Row, Mapping[str, Any], Sequence[str]]] = {
     **{name: (schemas()[name].example, {}, ("missing_field", "role_order", "two_systems")) for name in ("anthropic", "openai_responses")},
 }
 """Right rows of a schema, its options, and reasons for which they may not be rejected."""
+
+
+def test_of_a_row_that_no_rule_makes_a_chat_of_nothing_is_said() -> None:
+    definition, row = format_of("openai_responses", {}), schemas()["openai_responses"].example
+    assert definition is not None
+    broken = {**row, "input": [*row["input"], b"x"]}
+    assert isinstance(definition.of(broken), tuple)
+    assert kept_fault(definition, broken) == "" and ruling(definition, broken, "role_order") is None
 
 
 ACCEPTS = "the definition of 'distilled' accepts it, and a second reading "

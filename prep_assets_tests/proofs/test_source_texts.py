@@ -272,6 +272,8 @@ MISSING: list[tuple[list[Said], Mapping[str, Held], str]] = [
         f"'g' says '\"2\"', which is {LONG[:59]!r} in the store".replace(" is 'O", " is '\"O"),
     ),
     ([Said("n", "", 0, "anywhere", "née")], {"": Held(b"n\\u00e9e")}, ""),
+    ([Said("n", "", 0, "anywhere", "true")], {"": Held(b"True")}, ""),
+    ([Said("n", "", 0, "anywhere", "add")], {"": Held(b"Add")}, "'n' says 'add', which stands nowhere in the record"),
     ([Said("n", "", 0, "anywhere", "née")], {"a": Held(b"ne"), "b": Held(b"e")}, "'n' says 'née', which stands nowhere in the record"),
     ([Said("t", "", 0, "tool", "add")], {"prompt": Held(b"ad"), "more": Held(b"d")}, "'t' says 'add', which stands nowhere in the record"),
     (
@@ -672,6 +674,15 @@ ASKED_TWICE = {"instruction": "Sort.", "input": "3 1", "output": "1 3", "system"
                 ("rejected", "rejected", 5, "text", "Four.", 0.25, "assistant"),
                 ("margin", "margin", 6, "exact", "0.5", None, ""),
                 ("mood", "", 6, "anywhere", "calm", None, ""),
+            ],
+        ),
+        (
+            "preference",
+            "Pair",
+            {"chosen": [{"role": "system", "content": "s"}, {"role": "assistant", "content": "a"}]},
+            [
+                ("chosen.content", "prompt", 0, "anywhere", "s", None, "system"),
+                ("chosen.content", "chosen", 1, "text", "a", None, "assistant"),
             ],
         ),
         *(

@@ -254,6 +254,9 @@ def test_words_on_disk_are_those_that_were_put_there(monkeypatch: pytest.MonkeyP
     assert [ids[start : start + count].tolist() for start, count in zip(starts, counts, strict=True)] == [[*b"def"], [*b"a"]]
     assert found._bytes == 3 * module.EACH + (1 + 2 + 3) * (1 + 4)
     assert list(Words.found("other").known) == []
+    monkeypatch.setattr(module, "MOST_BYTES", 4 * (module.EACH + 10) - 1)
+    found.ids_of([b"a", b"gh"], spelled)
+    assert list(found.known) == [b"a", b"gh"], "what was not asked for since it was found goes first"
 
 
 @pytest.mark.parametrize(("known", "fresh", "is_kept"), [(32, 2, False), (31, 2, True), (32, 3, True), (4, 0, False)])
