@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from prep_assets.errors import PrepAssetsError, Refused
 from prep_assets.proofs.formats import Format, defined, definition_of, files, format_of, plain, read_by, resolved, without
 from prep_assets.proofs.rejected_rows import beyond, kept_fault, ruling
-from prep_assets.proofs.row_rules import no_json
+from prep_assets.proofs.row_rules import no_json, own_space
 from prep_assets.schemas.reader import Account, Reader, apply
 from prep_assets.schemas.registry import convert_with, schemas
 from prep_assets_tests.cells import cells
-from prep_assets_tests.corpus.rejected_rows import DETAILS, REFUSED
+from prep_assets_tests.corpus.rejected_rows import DETAILS, REFUSED, TEXT_PART
 from prep_assets_tests.corpus.rows import ANSWER, CALL, CASES, USER, chat, said
 from prep_assets_tests.effort import examples
 
@@ -180,6 +180,21 @@ RIGHT: Mapping[str, tuple[Row, Mapping[str, Any], Sequence[str]]] = {
     **{name: (schemas()[name].example, {}, ("missing_field", "role_order", "two_systems")) for name in ("anthropic", "openai_responses")},
 }
 """Right rows of a schema, its options, and reasons for which they may not be rejected."""
+
+
+@pytest.mark.parametrize(
+    ("of_row", "of_answer", "untold"),
+    [
+        *(({}, each, False) for each in ({}, {"reasoning_content": " x"})),
+        *(({}, each, True) for each in ({"reasoning_content": " "}, {"content": [*TEXT_PART, {"type": "text", "text": "\n"}]})),
+        *(({key: ["1.png"]}, {}, True) for key in ("images", "videos", "audios", "image")),
+        ({}, {"train_detail": [{"begin_offset": 0, "end_offset": 0, "train": 1}]}, True),
+    ],
+)
+def test_white_space_of_its_own(of_row: Row, of_answer: Row, untold: bool) -> None:
+    definition = format_of("messages", {})
+    assert definition is not None
+    assert own_space({**chat(USER, {**ANSWER, **of_answer}), **of_row}, definition) is (None if untold else False)
 
 
 def test_of_a_row_that_no_rule_makes_a_chat_of_nothing_is_said() -> None:

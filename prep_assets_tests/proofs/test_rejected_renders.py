@@ -56,6 +56,7 @@ def test_a_file_without_a_token_explains_one_reason(kind: str) -> None:
         ("template_drops_tools", PLAIN, changed(CHAT, tools=(TOOL,)), ""),
         ("template_drops_tools", TOOLS, changed(CHAT, tools=(TOOL,)), RENDERED + "with names and descriptions of all tools"),
         ("template_drops_tools", TOOLS.replace("tool |", "tool.name |"), changed(CHAT, tools=(TOOL,)), ""),
+        ("template_drops_tools", TOOLS.replace("tool |", "tool.description |"), changed(CHAT, tools=(TOOL,)), ""),
         ("template_drops_documents", PLAIN, changed(CHAT, documents=({"title": "t"},)), ""),
         ("template_drops_documents", TOOLS.replace("tools", "documents"), changed(CHAT, documents=({"title": "t"},)), None),
         ("template_drops_names", PLAIN, chat(changed(user("Hi"), name="Anna")), ""),

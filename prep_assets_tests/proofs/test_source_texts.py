@@ -751,6 +751,12 @@ TURNS = "\n\nHuman: q\n\nAssistant: a\n\nHuman: r"
             [("conversations.value", "", 0, "text", "q", "user"), ("conversations.value", "", 1, "call", "f", "assistant")],
         ),
         (
+            "messages",
+            {"messages_key": "a.b.c"},
+            {"a": {"b": {"c": [{"role": "user", "content": "q"}]}}},
+            [("a.b.c.content", "", 0, "text", "q", "user")],
+        ),
+        (
             "hh",
             {"prompt_check": "chosen"},
             {"chosen": f"{TURNS}\n\nAssistant: b", "rejected": f"{TURNS}\n\nAssistant: c"},
