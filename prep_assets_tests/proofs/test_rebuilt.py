@@ -173,6 +173,14 @@ def test_files_that_are_parts_of_their_own() -> None:
     assert [slot.parts for slot in slots] == [((0, 0, 1), (1, 1, 2)), ((4, 0, 1),)]
 
 
+def test_what_a_turn_with_files_begins_and_ends_with_is_what_is_shown() -> None:
+    shows = "{%- for p in m.content -%}{{- '<img>' if p.type == 'image' else p.text -}}{%- endfor -%}"
+    source = CHATML.replace("{{- '<|s|>' + m.role + '\n' + SHOWN + '<|e|>\n' -}}", f"{{{{- m.role -}}}}{shows}{{{{- '<|e|>' -}}}}")
+    asked = Turn("user", (Region("image", "1.png"), Region("text", "a"), Region("image", "2.png")))
+    shape = Rebuilder(template(source, image="<img>")).rebuild(chat(asked, says("~Hm.", "A cat."))).shape
+    assert [(block.begins_with, block.ends_with) for block in shape.blocks] == [("image", "image"), ("text", "text")]
+
+
 # -- Where turns begin and end: seen in what is trained of whole conversations, and asked for directly ------------------------------------
 
 
