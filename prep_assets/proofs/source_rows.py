@@ -392,7 +392,7 @@ class Walk:
                 yield said._replace(text=block)
                 continue
             call = call_object(block)
-            arguments = call.get("arguments", call.get("parameters", {}))
+            arguments = call.get("arguments", call.get("parameters"))
             arguments = call_object(arguments) if isinstance(arguments, str) else arguments
             yield from (said._replace(kind=CALL, text=leaf) for leaf in (call["name"], *json_leaves(arguments, self.reading.sorts)))
 

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
+from fractions import Fraction
 from typing import Any
 
 import jsonschema_rs
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 from prep_assets.errors import PrepAssetsError, Refused
 from prep_assets.proofs.formats import Format, defined, definition_of, files, format_of, plain, read_by, resolved, without
 from prep_assets.proofs.rejected_rows import beyond, kept_fault, ruling
-from prep_assets.proofs.row_rules import no_json, own_space
+from prep_assets.proofs.row_rules import no_json, number, own_space
 from prep_assets.schemas.reader import Account, Reader, apply
 from prep_assets.schemas.registry import convert_with, schemas
 from prep_assets_tests.cells import cells
@@ -195,6 +196,23 @@ def test_white_space_of_its_own(of_row: Row, of_answer: Row, untold: bool) -> No
     definition = format_of("messages", {})
     assert definition is not None
     assert own_space({**chat(USER, {**ANSWER, **of_answer}), **of_row}, definition) is (None if untold else False)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_number"),
+    [
+        *(
+            ("5", Fraction(5)),
+            ("−5", Fraction(-5)),
+            ("+$5.", Fraction(5)),
+            ("$-.5", Fraction(-1, 2)),
+            ("1,000,000.5", Fraction(2000001, 2)),
+        ),
+        *((text, None) for text in ("", ".", "$", "1,00", ",100", "5..", "--5", "1e3", "5 kg", "٣")),
+    ],
+)
+def test_a_number_as_people_write_it(text: str, is_number: Fraction | None) -> None:
+    assert number(text) == is_number
 
 
 def test_of_a_row_that_no_rule_makes_a_chat_of_nothing_is_said() -> None:

@@ -242,6 +242,8 @@ def test_reasoning_that_is_said_once_stands_in_its_turn() -> None:
     said = _thinking(("How large?", "I must compute.", "Twelve."), ("And now?", "Again.", "Fifteen."))
     fault = missing(said, {"": Held(b"How large?|Twelve.|And now?|I must compute.Again.Fifteen.")}, [])
     assert fault is not None and fault.said.text == "And now?"
+    lost = list[Said]()
+    assert missing(said, {"": Held(b"How large?|Twelve.|And now?|Again.Fifteen.")}, lost) is None and lost == [said[1]]
 
 
 ASKED, SAID = Said("q", "", 0, "text", " Two? ", None, "user"), Said("a", "", 1, "text", "Two.", None, "assistant")
@@ -409,6 +411,10 @@ def test_options_for_a_template_make_no_plain_row() -> None:
     assert Reading("messages", {}, "Sample", TAGS).plain({**row, "chat_template_kwargs": {"mode": "m"}}) is None
 
 
+def test_texts_with_marks_of_turns_make_no_plain_row() -> None:
+    assert Reading("hh", {}, "Pair", TAGS).plain({"chosen": TURNS, "rejected": TURNS}) is None
+
+
 def test_the_whole_line_of_a_plain_pair() -> None:
     reading, row = Reading("preference", {}, "Pair", TAGS), {"prompt": " p", "chosen": "c", "rejected": "r\n"}
     roles = {"prompt": "user", "chosen": "assistant", "rejected": "assistant"}
@@ -546,12 +552,15 @@ def asks(*ids: str | None, **more: Any) -> dict[str, Any]:
             [
                 {
                     "role": "assistant",
-                    "content": [{"type": "tool_use", "id": "a"}, {"type": "text", "id": "c"}, {"type": "tool_call", "id": "b"}],
+                    "content": [
+                        {"type": each, "id": at} for at, each in zip("axbc", ("tool_use", "text", "tool_call", "tool_use"), strict=True)
+                    ],
                 },
+                result("c", "3"),
                 result("b", "2"),
                 result("a", "1"),
             ],
-            ["1", "2"],
+            ["1", "2", "3"],
         ),
         ([result("b", "2"), result("a", "1")], ["2", "1"]),
     ],
@@ -747,7 +756,7 @@ TURNS = "\n\nHuman: q\n\nAssistant: a\n\nHuman: r"
         (
             "sharegpt",
             {},
-            {"conversations": [{"from": "human", "value": "q"}, {"from": "function_call", "value": '{"name": "f"}'}]},
+            {"conversations": [{"from": "human", "value": "q"}, {"from": "function_call", "value": '{"name": "f"}'}], "ID": "7"},
             [("conversations.value", "", 0, "text", "q", "user"), ("conversations.value", "", 1, "call", "f", "assistant")],
         ),
         (
