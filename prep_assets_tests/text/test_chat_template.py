@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 from weakref import ReferenceType, ref
@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prep_assets.errors import ConfigError, Refused, TemplateError
+from prep_assets.proofs.certificate import form_again
 from prep_assets.samples import Sample, turn
 from prep_assets.text import minijinja_blocks as blocks
 from prep_assets.text import template as template_module
@@ -338,6 +339,19 @@ SMALL = {
         EACH + "{{ m.content }}" + CALLS.replace("ARGUMENTS", "{{ c.function.arguments | tojson }}{{ '' + c.id }}") + LAST,
         MessageForm(shows_calls=True),
     ),
+    "calls beside tools": (
+        EACH + "{{ m.content }}{% if tools %}" + CALLS.replace("ARGUMENTS", "{{ c.function.arguments | tojson }}") + "{% endif %}" + LAST,
+        MessageForm(shows_calls=True),
+    ),
+    "no content beside calls": (
+        EACH
+        + "{% if 'content' not in m %}"
+        + CALLS.replace("ARGUMENTS", "{{ '' + c.function.arguments }}")
+        + "{% else %}{{ m.content }}{% endif %}"
+        + LAST,
+        MessageForm(shows_calls=True, arguments="text", no_content="absent"),
+    ),
+    "tools alone": ("{{ tools }}" + EACH + "{{ m.content }}" + LAST, MessageForm()),
     "documents": ("{{ documents | tojson }}" + EACH + "{{ m.content }}" + LAST, MessageForm(shows_documents=True)),
     "a list written as JSON": (EACH + "{{ m.content if m.content is string else m.content | tojson }}" + LAST, MessageForm()),
 }
@@ -346,7 +360,8 @@ SMALL = {
 @pytest.mark.parametrize("name", SMALL)
 def test_small_templates(name: str) -> None:
     source, form = SMALL[name]
-    assert ChatTemplate(name, source, {}).form == form
+    template = ChatTemplate(name, source, {})
+    assert template.form == form and form_again(template).items() <= asdict(form).items()
 
 
 # MiniJinja renders a block of conversations as Jinja renders each, or is not asked.
