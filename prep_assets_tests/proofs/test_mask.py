@@ -311,7 +311,7 @@ def test_rows_that_are_the_reference_s(shipped: Vocabulary) -> None:
         (lambda whole: [*whole, 5, 6], 20),
     ],
 )
-def test_ids_that_differ(shipped: Vocabulary, stored: Any, place: int) -> None:
+def test_ids_that_differ(shipped: Vocabulary, stored: Any, place: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """At one place, or from the end of the shorter on: with five tokens on either side."""
     text = "Ten red apples and ten green pears are in one basket on this long table."
     whole = plain(shipped, text)
@@ -322,7 +322,9 @@ def test_ids_that_differ(shipped: Vocabulary, stored: Any, place: int) -> None:
     rows = [right, record("a:1", np.array(stored), text=text, typed=1), right]
     worst = Worst("a:1", says, tuple(stored), at=min(place, len(stored) - 1), derivations=((written, wanted),))
     numbers = {"rows_tokenized_again": 2, "control_tokens_in_content": 1}
-    assert prove_identity(rows, shipped) == Verdict(False, f"a:1: {says}", numbers, worst)
+    for together in (module.BATCH_CHARACTERS, 1):
+        monkeypatch.setattr(module, "BATCH_CHARACTERS", together)
+        assert prove_identity(rows, shipped) == Verdict(False, f"a:1: {says}", numbers, worst)
 
 
 # -- Of a wrong mask, the first token that is wrong: words whose characters are counted by hand -------------------------------------------

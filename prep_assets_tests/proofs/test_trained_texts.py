@@ -200,6 +200,28 @@ def test_an_answer_without_tags_beside_one_that_has_them() -> None:
         derive(CHAT, MaskOptions(), conversations.template(source))
 
 
+@pytest.mark.parametrize(
+    ("answer", "after_question", "marks"),
+    [
+        ("{{- m.content -}}{%- endgeneration -%}{%- generation -%}{{- '<|e|>!' -}}", "{{- '<|e|>' -}}", ["Hello.", "<|e|>!"]),
+        (
+            "{{- m.content + '<|e|>' -}}",
+            "{%- generation -%}{{- '<|e|>' -}}{{- 'A:' if add_generation_prompt or not loop.last -}}{%- endgeneration -%}",
+            ["<|e|>A:", "Hello.<|e|>"],
+        ),
+    ],
+    ids=["after it", "before it"],
+)
+def test_tags_of_more_that_touch_those_of_an_answer(answer: str, after_question: str, marks: list[str]) -> None:
+    source = (
+        "{%- for m in messages -%}{%- if m.role == 'user' -%}{{- '<|s|>' + m.content -}}QUESTION{%- else -%}"
+        "{%- generation -%}ANSWER{%- endgeneration -%}{%- endif -%}{%- endfor -%}"
+    ).replace("QUESTION", after_question)
+    with pytest.raises(CheckFailed) as raised:
+        derive(Sample(CHAT.turns[:2]), MaskOptions(), conversations.template(source.replace("ANSWER", answer)))
+    assert str(raised.value) == f"template own marks {marks} of turn 1 as generated, which is 'Hello.<|e|>'"
+
+
 VARIANT = HARMONY.replace("{{- '<|start|>assistant<|message|>'", "{{- HEADER -}}{%- generation -%}{{- LEAD").replace(
     "'<|end|>') -}}", "'<|end|>') -}}{%- endgeneration -%}"
 )
