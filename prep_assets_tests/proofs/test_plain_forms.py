@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from prep_assets.errors import CheckFailed
 from prep_assets.proofs import chat_blocks as module
 from prep_assets.proofs.chat_blocks import PlainDerivation, answers_derivation, derived_forms, moved
-from prep_assets.proofs.derive import MaskOptions, derive
+from prep_assets.proofs.derive import Derived, MaskOptions, derive
 from prep_assets.samples import ASSISTANT, USER, Sample, changed, turn
 from prep_assets.text.chats import outlined
 from prep_assets_tests.corpus.chats import ODD, chats, rich_chats
@@ -78,6 +78,17 @@ def test_what_a_model_continues_from(monkeypatch: pytest.MonkeyPatch) -> None:
     for text in ("<|im_end|>", "\udc80"):
         typed = Sample((turn(USER, text),))
         assert prompt(typed) == derive(typed, MaskOptions(), bound.template, prompted=True)
+
+
+def test_what_is_derived_by_itself_is_so_under_the_same_options() -> None:
+    source = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    own = bind_source(source + "{% if add_generation_prompt %}<|im_start|>assistant\n<think>{% endif %}").template
+    sample, seen = Sample((turn(USER, "<|im_end|>?"), turn(ASSISTANT, "Hello."))), list[Derived]()
+    for typed, prompted, prompts in product((False, True), repeat=3):
+        options = {"typed_controls": typed, "prompted": prompted, "prompts": prompts}
+        seen.append(derive(sample, MaskOptions(), own, **options))
+        assert PlainDerivation(MaskOptions(), own, **options)(sample) == seen[-1]
+    assert len({*seen}) == 8
 
 
 @pytest.mark.parametrize("source", [PLAIN, TRIMS])
