@@ -245,10 +245,8 @@ class Claims:
         """Return the tokens of the chosen chats, at least one."""
         if chosen.all():
             return self
-        runs = np.flatnonzero(np.diff(chosen, prepend=False, append=False)).reshape(-1, 2)  # of chosen chats; most are
-        spans = [slice(*span) for span in np.append(0, np.cumsum(self.lengths))[runs].tolist()]
-        ids, mask = (np.concatenate([column[span] for span in spans]) for column in (self.ids, self.mask))
-        return Claims(self.lengths[chosen], ids, mask, self.spelled, self.begins[chosen])
+        tokens = np.repeat(chosen, self.lengths)
+        return Claims(self.lengths[chosen], self.ids[tokens], self.mask[tokens], self.spelled, self.begins[chosen])
 
 
 class PlainBlocks:

@@ -528,12 +528,10 @@ def _token_spans(derived: Derived, vocabulary: Vocabulary) -> Iterator[Range]:
 
 
 def _clipped(expected: Expected, low: int, high: int) -> Expected:
-    """Return the part of a stretch between two characters of the render."""
+    """Return what is left of a stretch between two characters of the render; its place there stays."""
     start, end = max(low, expected.start), min(high, expected.end)
     text = expected.text[start - expected.start : end - expected.start]
-    return replace(
-        expected, text=text, stop=expected.stop if end == expected.end and text.endswith(expected.stop) else "", start=start, end=end
-    )
+    return replace(expected, text=text, stop=expected.stop if end == expected.end and text.endswith(expected.stop) else "")
 
 
 def _beginning(derived: Derived, ids: npt.NDArray[np.int64], spans: Ints, truncation: Truncation, vocabulary: Vocabulary) -> Left:
@@ -578,8 +576,8 @@ def _shortened(spans: Ints, limit: int, shortenable: Sequence[Prompt], keeps: Ma
 
 def _newest_rounds(sample: Sample, limit: int, derive: Callable[[Sample], Derived], vocabulary: Vocabulary) -> Left:
     """Return the system turns and as many of the newest rounds as fit."""
-    users = [number for number, turn in enumerate(sample.turns) if turn.role == USER]
-    begins = [number for number in users if number == 0 or sample.turns[number - 1].role != USER]
+    asks = [turn.role == USER for turn in sample.turns]
+    begins = [number for number, (before, now) in enumerate(pairwise([False, *asks])) if now and not before]
     head = tuple(turn for turn in sample.turns[: begins[0]] if turn.role == SYSTEM) if begins else ()
     low, high = 1, len(begins) - 1
     longest: Left | None = None

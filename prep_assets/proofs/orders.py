@@ -93,7 +93,7 @@ def expected_blend(lengths: Mapping[str, Ints], options: Mapping[str, Any]) -> l
         taken = {name: left[name][: counts[name]] for name in names}
         left = {name: left[name][counts[name] :] for name in names}
         places = [_spread(draws[name] if shuffle else None, counts[name]) for name in names]
-        phases.append(_by_domain(lengths, taken).at(argsort(concatenate(places, np.uint64))))
+        phases.append(_by_domain(lengths, taken).at(argsort(concatenate(places))))
     return phases
 
 
@@ -128,15 +128,12 @@ def _ranks(draw: np.random.PCG64, count: int) -> npt.NDArray[np.uint64]:
     return fill_column(count, lambda part: draw.random_raw(part.stop - part.start), np.uint64)
 
 
-def _spread(draw: np.random.PCG64 | None, count: int) -> npt.NDArray[np.uint64]:
+def _spread(draw: np.random.PCG64 | None, count: int) -> Ints:
     """Return the places of a domain's items in a phase, from 0 to 2**32."""
     middle = np.broadcast_to(np.uint64(1 << 63), count)
-    bits = middle if draw is None else _ranks(draw, count)
-    half = np.uint64(32)
+    bits, half = middle if draw is None else _ranks(draw, count), np.uint64(32)
     return fill_column(
-        count,
-        lambda part: ((np.arange(part.start, part.stop, dtype=np.uint64) << half) + (bits[part] >> half)) // np.uint64(count),
-        np.uint64,
+        count, lambda part: ((np.arange(part.start, part.stop, dtype=np.uint64) << half) + (bits[part] >> half)) // np.uint64(count)
     )
 
 
@@ -321,8 +318,7 @@ def expected_documents(order: Order, packing: Mapping[str, Any], trained: Traine
     """Return the pieces that a table must hold, as the columns of its documents, and how many tokens are in rows that are taken out, because none of them is
     trained. A whole record has a trained token."""
     places = expected_places(order.length, packing)
-    rows = int(places.row[-1]) + 1 if len(places.row) else 0
-    keeps = zeros(rows, bool)
+    keeps = zeros(len(places.row), bool)  # by row, of which there are no more than pieces
     whole = fill_column(len(places.row), lambda part: places.length[part] == order.length[places.member[part]], bool)
     keeps[take(places.row, compress(whole))] = True
     for piece in numbers(compress(fill_column(len(places.row), lambda part: ~keeps[places.row[part]], bool))):

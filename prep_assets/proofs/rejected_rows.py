@@ -158,7 +158,7 @@ def _keys(row: Row, format: Format) -> set[str]:
         if any(type(message.get(content)) is list for message in chat):
             keys.add(_PARTS)
         if (
-            not keys.isdisjoint((*CALLS, "tool_call_id"))
+            not keys.isdisjoint(CALLS)
             or _PARTS in keys
             or "t" in letters(chat, format)
             or any(message.get(tag) in format.calls for message in chat)

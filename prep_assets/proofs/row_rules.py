@@ -196,9 +196,7 @@ def tool_faults(chat: Sequence[Message], format: Format) -> set[str]:
         if not is_result:
             for turn in run:
                 ids = [call.get("id") for call in turn.calls]
-                if not turn.calls and (
-                    waiting or (before.letter == turn.letter == "a" and any(call.get("id") is None for call in before.calls))
-                ):
+                if not turn.calls and (waiting or (before.letter == turn.letter == "a" and before.calls)):
                     faults.add("unanswered_tool_call")
                 made.update(id for id in ids if id is not None)
                 waiting.update(id for id in ids if id is not None)

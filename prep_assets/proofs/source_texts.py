@@ -238,8 +238,6 @@ def _same(said: str, held: bytes) -> bool:
     row, stored = json.loads(said), json.loads(held) if held else None
     if row == stored and isinstance(row, bool) == isinstance(stored, bool):
         return True
-    if isinstance(row, bool) or isinstance(stored, bool):
-        return False
     numbers = [_number(each) for each in (row, stored)]
     return None not in numbers and numbers[0] == numbers[1]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -341,6 +342,7 @@ REFUSED: Mapping[str, tuple[Mapping[str, Any], list[Unfit]]] = {
             (chat(USER, ANSWER, pictures=["1.jpg"]), "image_count", {"images_key": "pictures"}),
             (chat(USER, said("function_call", CALL_ALONE), ANSWER), "unanswered_tool_call"),
             (chat(USER, said("function_call", CALL_ALONE), said("tool", "4"), ANSWER, tools=[{"name": "g"}]), "unknown_tool"),
+            (chat(USER, said("assistant", [{"type": "tool_call", "value": json.loads(CALL_ALONE)}]), ANSWER), "unanswered_tool_call"),
             # a text that is no call
             *((chat(USER, said("assistant", text), said("tool", "4"), ANSWER), "role_order") for text in ("{f", '{"x": "f"}', '["f"]')),
             # what is no text does not vanish as if it were empty
@@ -661,6 +663,7 @@ REFUSED: Mapping[str, tuple[Mapping[str, Any], list[Unfit]]] = {
             ({"tests": ["assert 1"], "language": "cpp"}, "bad_arguments", {"verifier": "code", "arguments_key": "tests"}),
             ({"gold": ["1"]}, "wrong_type"),
             ({"prompt": " "}, "empty_prompt"),
+            ({"prompt": [said("system", "s"), USER], "system": "t"}, "two_systems"),
             *(({"prompt": [USER, closing]}, "role_order") for closing in (ANSWER, said("system", "s"))),
             ({"prompt": []}, "empty_prompt"),
             ({"prompt": {"text": "q"}}, "wrong_type"),

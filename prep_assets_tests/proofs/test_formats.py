@@ -289,6 +289,14 @@ def test_a_definition_by_another_may_have_columns_and_reasons_of_its_own() -> No
     assert names
 
 
+def test_calls_in_a_text_are_json() -> None:
+    definition = format_of("sharegpt", {"function_tag": "act"})
+    assert definition is not None
+    for value, fits in (('{"name": "f", "arguments": {}}', True), ("f(1)", False), ('{"arguments": {}}', False)):
+        row = {"conversations": [{"from": "human", "value": "q"}, {"from": "act", "value": value}]}
+        assert bool(definition.of(row)) is fits
+
+
 # Rows as a schema reads them.
 
 

@@ -177,7 +177,7 @@ def test_of_which_domains_chats_are_read() -> None:
     said = {"turns": [{"who": "user", "said": "a"}, {"who": "bot", "said": "b", "tool_calls": [BARE]}], "can": [WEATHER], "x": 1}
     assert reader(options, ["x"]).read(said) == by_schema(said, options, ["x"])
     assert reader(options, ["y"]).read(said) is None and reader(options, ["x"]).read({**said, "messages": []}) is None
-    assert all(CallingChats.of("messages", {}, [path]) is None for path in ("messages", "messages.tool_calls", "tools", "*.name"))
+    assert all(CallingChats.of("messages", {}, [path]) is None for path in ("messages", "messages.tool_calls", "tools", "*.name", "*"))
     assert CallingChats.of("messages", {"order": "alternate"}, []) is None and CallingChats.of("messages", {"tools_key": None}, []) is None
     assert all(CallingChats.of("messages", {key: "a.b"}, []) is None for key in ("messages_key", "role_key", "content_key"))
     assert CallingChats.of("openai", {}, []) is None and CallingChats.of("sharegpt", {}, []) is None

@@ -46,6 +46,13 @@ def test_rows_that_are_forgotten() -> None:
     assert chosen(Rules(forgotten=frozenset({forgotten})), (0, False, given)) == [(0, [0, 10, 20], ["good", "filtered", "good"])]
 
 
+def test_rows_of_another_domain_of_the_source_are_passed_over() -> None:
+    """What cannot be read is of every domain."""
+    given = rows({"of": "a", "n": 1}, {"of": "b"}, None, {"n": 2}, {"of": None}, {"of": "a", "n": 3})
+    assert chosen(Rules(key="of", value="a"), (0, False, given)) == [(0, [0, 20, 50], ["good", "unreadable", "good"])]
+    assert chosen(Rules(key="of", value="(missing)"), (0, False, given)) == [(0, [20, 30, 40], ["unreadable", "good", "good"])]
+
+
 def test_rows_that_verdicts_drop() -> None:
     """By file and row; a row with another fate keeps it."""
     given = rows({"n": 1}, {"n": 2}, {"n": 1}, {"n": 3})

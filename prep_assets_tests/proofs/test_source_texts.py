@@ -339,6 +339,13 @@ def test_ignored_fields_are_not_read() -> None:
         assert [each.role for each in said] == roles
 
 
+@pytest.mark.parametrize("meta", ["x", 5, None, {"other": "x"}, [{"other": "x"}], {"system": "s"}, [{"system": "s"}]])
+def test_a_dotted_name_of_a_column(meta: Any) -> None:
+    said = Reading("messages", {"system_key": "meta.system"}, "Sample").texts({**QUESTION, "meta": meta})
+    of_meta = [each.text for each in said if each.role == "system"]
+    assert of_meta == (["s"] if "'s'" in repr(meta) else []) and [each.text for each in said[-2:]] == [" q ", "aa"]
+
+
 CHATS = [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}, {"role": "user", "content": "3+3?"}]
 PLAIN = [
     ("gsm8k", "Sample", {"question": "2+2?", "answer": "2 and 2 <<2+2=4>>are 4.\n#### 4"}, ["user", "assistant", "assistant"]),
@@ -753,6 +760,12 @@ TURNS = "\n\nHuman: q\n\nAssistant: a\n\nHuman: r"
 @pytest.mark.parametrize(
     ("name", "options", "row", "says"),
     [
+        (
+            "messages",
+            {},
+            {"messages": [{"role": "critic", "content": "q"}, {"content": "r"}]},
+            [("messages.content", "", at, "text", text, "user") for at, text in enumerate("qr")],
+        ),
         (
             "sharegpt",
             {},

@@ -11,7 +11,7 @@ import pytest
 from prep_assets.errors import CheckFailed
 from prep_assets.proofs.derive import Derived, Expected
 from prep_assets.proofs.mask import Left, Truncation, left_of
-from prep_assets.samples import ASSISTANT, SYSTEM, USER, Sample, turn
+from prep_assets.samples import ASSISTANT, SYSTEM, USER, Sample, Turn, turn
 from prep_assets.text.vocabulary import Vocabulary
 from prep_assets_tests.tokenization.loaded import CONFIGS, load
 
@@ -168,20 +168,20 @@ def test_the_longest_prompt_is_shortened_first(words: Vocabulary) -> None:
     assert kept[begins : begins + len(second)] != second and texts[3][0] in kept
 
 
-def test_the_newest_rounds_stay(words: Vocabulary) -> None:
+@pytest.mark.parametrize("head", [LONGER.turns[:1], ()])
+def test_the_newest_rounds_stay(head: tuple[Turn, ...], words: Vocabulary) -> None:
     """With the system turns before the first; a round begins with the first of several questions in a row."""
-    turns = LONGER.turns
-    rounds = [Sample((turns[0], *turns[at:])) for at in (6, 4)]
-    sizes = [len(tokens_of(rendered(each), words)) for each in (*rounds, LONGER)]
+    whole, *rounds = [Sample((*head, *LONGER.turns[at:])) for at in (1, 6, 4)]
+    sizes = [len(tokens_of(rendered(each), words)) for each in (*rounds, whole)]
     assert sizes == sorted(sizes)
     for limit in range(1, sizes[-1]):
         if limit < sizes[0]:
             with pytest.raises(CheckFailed) as raised:
-                left(LONGER, words, limit, "turns")
+                left(whole, words, limit, "turns")
             assert str(raised.value) == f"not even its last round fits in {limit} tokens"
             continue
         kept = rounds[limit >= sizes[1]]
-        found = left(LONGER, words, limit, "turns")
+        found = left(whole, words, limit, "turns")
         assert found.ids is not None and found.ids.tolist() == [token.id for token in tokens_of(rendered(kept), words)]
         assert (found.derived, found.expected, found.cut) == (rendered(kept), rendered(kept).expected, "none")
         assert found.taken == sizes[-1] - len(found.ids)
