@@ -322,11 +322,9 @@ class Shape(Struct, frozen=True, dict=True):
         text = self.until(turns, prompted) if turns else None
         if block is None or text is None:
             return text
-        last = self.places[block.places[-1]]
-        word = self.text[last.start : last.end]
-        count = self.text[: last.end].count(word)
-        pieces = text.split(word, count)
-        return pieces[-1] if len(pieces) > count else None
+        last = self.places[block.places[-1]]  # of its word the first place
+        _, word, behind = text.partition(self.text[last.start : last.end])
+        return behind if word else None
 
     @cached_property
     def blocks(self) -> list[Block]:

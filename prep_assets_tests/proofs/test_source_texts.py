@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from prep_assets.proofs import plain_reading
 from prep_assets.proofs.plain_reading import ReadRows, plain_turns
 from prep_assets.proofs.rebuilt import sorts_arguments
-from prep_assets.proofs.source_fields import Unlike, in_call_order, is_call, offered_fault, step_rewards
+from prep_assets.proofs.source_fields import Unlike, in_call_order, is_call, is_wrapped, offered_fault, step_rewards
 from prep_assets.proofs.source_rows import Reading
 from prep_assets.proofs.source_texts import CALL, EARLIER, Held, Missing, Policy, Said, missing, single
 from prep_assets.samples import (
@@ -529,6 +529,17 @@ def test_what_a_template_is_given_beside_turns(row: Mapping[str, Any], example: 
 )
 def test_a_text_that_is_calls(text: str, found: bool) -> None:
     assert is_call(text) is found
+
+
+@pytest.mark.parametrize(
+    ("tool", "found"),
+    [
+        *((tool, True) for tool in ({"type": "function", "function": {"name": "f"}}, {"type": "web_search"})),
+        *((tool, False) for tool in ({"name": "f"}, {"function": {"function": {"name": "f"}}}, {"name": "f", "function": "g"})),
+    ],
+)
+def test_a_tool_that_is_wrapped_once(tool: dict[str, Any], found: bool) -> None:
+    assert is_wrapped(tool) is found
 
 
 def result(call: str | None, text: str) -> dict[str, Any]:
