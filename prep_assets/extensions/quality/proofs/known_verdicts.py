@@ -70,8 +70,8 @@ def _begun(parts: Sequence[str], form: str, between: str = "\n") -> Callable[[in
 
 def _gopher_quality() -> Iterator[Known]:
     yield _one(PLAIN)
-    yield from _edge(lambda count: " ".join(_WORDS[:count]), "gopher_short_doc", 50, 49)
-    yield from (_one(PLAIN, "gopher_long_doc" if most < 63 else "", max_words=most) for most in (62, 63))
+    yield from _edge(lambda count: " ".join(_WORDS[:count]), "gopher_short_doc: 49 words, min_words is 50", 50, 49)
+    yield from (_one(PLAIN, "gopher_long_doc: 63 words, max_words is 62" if most < 63 else "", max_words=most) for most in (62, 63))
     yield from (_one(text, "gopher_word_length") for text in ("a of " * 30, "internationalization the " * 30))
     for sign in "#…":  # of 66 and 67 words and signs
         yield from _edge(_begun(_WORDS[:60], f"{{}} {sign}", " "), "gopher_symbols", 6, 7)
