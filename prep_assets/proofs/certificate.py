@@ -70,7 +70,7 @@ def certified(template: ChatTemplate) -> dict[str, Any]:
         return whole is not None and part is not None and whole.startswith(part)
 
     talk = (_ASKED, _TOLD, _AGAIN, _LAST)
-    whole, *parts = (render(*talk[:count]) for count in (4, 3, 2))
+    whole, parts = render(*talk), [render(*talk[:count]) for count in (3, 2)]
     asked, prompted = render(_ASKED), render(_ASKED, prompted=True)
     thought, later = render(_ASKED, _THINKS) or "", render(_ASKED, _THINKS, _AGAIN, _LAST) or ""
     called = render(_ASKED, _CALL, turn(TOOL, "High"), _TOLD, tools=_TOOLS) or ""

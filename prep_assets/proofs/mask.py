@@ -557,7 +557,7 @@ def _last_stop(expected: Sequence[Expected], through: Expected | None, vocabular
         if stretch.start > through.end or stretch.weight < 0:
             break
         through = stretch
-    return next((token for token in sorted(vocabulary.control, key=len, reverse=True) if through.text.endswith(token)), None)
+    return max(filter(through.text.endswith, vocabulary.control), key=len, default=None)
 
 
 def _shortened(spans: Ints, limit: int, shortenable: Sequence[Prompt], keeps: Mapping[str, Mapping[str, Any]]) -> npt.NDArray[np.bool_]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from prep_assets.proofs.certificate import _CHATS, _judged, certified, check_certificate, ends_answers_alone, writes_unserved
-from prep_assets.proofs.verdict import Worst
+from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.text.certify import certify
 from prep_assets.text.template import ChatTemplate
 from prep_assets_tests.effort import thinned
@@ -51,6 +51,9 @@ PLAIN: dict[str, Any] = {
         (NO_SYSTEM + ALTERNATE + TURNS + PROMPT, {"system": "refused", "alternation": True}),
         (TURNS.replace("m.content", "m.content | trim") + PROMPT, {"trims": True}),
         ("{{ messages | length }}" + TURNS + PROMPT, {"begins_with": "", "prefix_stable": False, "grows": False}),
+        (TURNS + "{{ '!' if messages | length == 1 }}" + PROMPT, {"grows": False}),
+        (TURNS + "{{ '!' if messages | length == 2 }}" + PROMPT, {"prefix_stable": False}),
+        (TURNS + "{{ '!' if messages | length == 3 }}" + PROMPT, {"prefix_stable": False, "grows": False}),
         (TURNS.replace("<|im_end|>", "") + PROMPT, {"stop_token": ""}),
         (TURNS.replace("{{ m.content", "{{ m.reasoning_content or '' }}{{ m.content") + PROMPT, {"thinking": "kept"}),
         (
@@ -126,6 +129,9 @@ def test_another_judgement_of_a_kind_of_chats_fails(change: str) -> None:
     if change != "left out":
         kinds = {kind: change if kind == "system" else said for kind, said in certificate["chats"].items()}
     assert not check_certificate({**certificate, "chats": kinds}, template).passed
+    says = "the certificate says 'no' of tool call; renders of such a chat show 'template_drops_content: or template_drops_tools:'"
+    calls = {**certificate["chats"], "tool call": "no"}
+    assert check_certificate({**certificate, "chats": calls}, template).summary == says
 
 
 LETTERS = {"right": "r", "template_drops_content": "c", "template_drops_tools": "t", "template_refuses": "x"}
@@ -173,7 +179,7 @@ def test_another_stop_fails(kind: str, said: str) -> None:
     certificate = certify(template).as_dict()
     verdict = check_certificate({**certificate, "stops": {**certificate["stops"], kind: said}}, template)
     assert not verdict.passed and verdict.summary.startswith("the certificate says that answers end with ")
-    assert verdict.worst == Worst("certificate.json", verdict.summary)
+    assert verdict == Verdict(False, verdict.summary, {"facts_checked": 20}, Worst("certificate.json", verdict.summary))
 
 
 @pytest.mark.parametrize("change", [{"reasoning": "thought"}, {"shows_calls": False}, {"content": "parts"}, {"no_content": "null"}])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from prep_assets.config.family import Align
 from prep_assets.errors import ConfigError, PrepAssetsError
 from prep_assets.packing import by_work, evenness, mix, pack, strategies
-from prep_assets.proofs.orders import expected_places
+from prep_assets.proofs.orders import _nearest, expected_places
 from prep_assets.proofs.packed import check_mixture
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.stores import arrays as columns
@@ -356,6 +357,14 @@ def test_a_bug_of_a_strategy(monkeypatch: pytest.MonkeyPatch, options: dict[str,
     monkeypatch.setattr(strategies, name, bug)
     documents, names, claimed = table(LENGTHS, chosen)
     assert not checked(documents, names, chosen, claimed).passed
+
+
+def test_how_many_records_are_nearest() -> None:
+    """One at least where any token is asked for; of two that are as near, fewer."""
+    ends, counts = np.array([0, 10, 14, 30]), (1, 2, 3)
+    assert _nearest(ends, Fraction(0)) == 0
+    for half in range(1, 80):
+        assert _nearest(ends, Fraction(half, 2)) == min(counts, key=lambda count: abs(int(ends[count]) - half / 2))
 
 
 def test_plan_and_check_take_little_more_memory_for_more_records(monkeypatch: pytest.MonkeyPatch) -> None:

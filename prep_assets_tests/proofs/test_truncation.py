@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
+from unittest.mock import Mock
 
 import pytest
 
 from prep_assets.errors import CheckFailed
 from prep_assets.proofs.derive import Derived, Expected
-from prep_assets.proofs.mask import Left, Truncation, left_of
+from prep_assets.proofs.mask import Left, Truncation, _last_stop, left_of
 from prep_assets.samples import ASSISTANT, SYSTEM, USER, Sample, Turn, turn
 from prep_assets.text.vocabulary import Vocabulary
 from prep_assets_tests.tokenization.loaded import CONFIGS, load
@@ -130,6 +131,12 @@ def test_the_stop_of_an_answer_in_parts_is_that_of_its_last(weight: float, gap: 
     kept = [token.id for token in tokens[:limit]]
     assert found.ids is not None and found.ids.tolist() == ([*kept[:-1], words.control[END]] if stops else kept)
     assert [each.text for each in found.expected] == [END if stops else text[begins : tokens[limit - 1].end]]
+
+
+def test_of_stops_that_end_alike_the_longest_counts() -> None:
+    answer = Expected("Hi<e>", 1.0, "", 0, 5)
+    assert _last_stop([answer], answer, Mock(control={"e>": 0, "<e>": 1, ">": 2})) == "<e>"
+    assert _last_stop([answer], answer, Mock(control={"<s>": 0})) is None
 
 
 @pytest.mark.parametrize(
