@@ -73,7 +73,7 @@ def certified(template: ChatTemplate) -> dict[str, Any]:
     whole, parts = render(*talk), [render(*talk[:count]) for count in (3, 2)]
     asked, prompted = render(_ASKED), render(_ASKED, prompted=True)
     thought, later = render(_ASKED, _THINKS) or "", render(_ASKED, _THINKS, _AGAIN, _LAST) or ""
-    called = render(_ASKED, _CALL, turn(TOOL, "High"), _TOLD, tools=_TOOLS) or ""
+    called = render(_ASKED, _CALL, turn(TOOL, _SEA), _TOLD, tools=_TOOLS) or ""
     by_code = [] if template.renderer is None else [*template.renderer.proofs]
     tags = not by_code and TAGS.search(template.training or template.source) is not None
     system, default = _system(render(turn(SYSTEM, _RULE), _ASKED, _TOLD), render(_ASKED, _TOLD))

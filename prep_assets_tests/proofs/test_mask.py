@@ -44,7 +44,10 @@ def test_right_masks() -> None:
     ("given", "at", "derivations"),
     [
         (row(range(10, 13)), 13, (("Hello.", "Hello.<e>"),)),
+        (row(range(10, 13), tokens=RENDER[:13]), 12, (("Hello.", "Hello.<e>"),)),
+        (row(range(10, 12), tokens=RENDER[:13]), 12, (("Hello", "Hello.<e>"),)),
         (row(range(11, 14)), 10, (("lo.<e>", "Hello.<e>"),)),
+        (row(range(10, 15)), 14, (("Hello.<e>\n", "Hello.<e>"),)),
         (row({3: 1, 4: 1, 10: 1, 11: 1, 12: 1, 13: 1}), 3, (("Hi there", "Hello.<e>"), ("Hello.<e>", ""))),
     ],
 )
