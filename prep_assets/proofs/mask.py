@@ -307,9 +307,9 @@ def _difference(decoded: str, expected: str) -> str:
 BATCH_CHARACTERS = 1 << 21
 
 
-def prove_identity(rows: Iterable[Conversation], vocabulary: Vocabulary, *, whole: bool = False) -> Verdict:
-    """Tokenize every row with the reference tokenizer and compare; the verdict shows the first that differs. `whole`: see `IdentityProof`."""
-    proof = IdentityProof(vocabulary, whole=whole)
+def prove_identity(rows: Iterable[Conversation], vocabulary: Vocabulary) -> Verdict:
+    """Tokenize every row with the reference tokenizer and compare; the verdict shows the first that differs."""
+    proof = IdentityProof(vocabulary)
     proof.add(rows)
     return proof.verdict()
 
