@@ -523,7 +523,7 @@ def group_again(group: Group, options: Mapping[str, Any], *, shown: bool, calls:
 
 def typed_tokens(tokens: Iterable[str]) -> re.Pattern[str]:
     """Return what finds control tokens in a text, a longer one before those that it begins with."""
-    return re.compile("|".join(map(re.escape, sorted(tokens, key=len, reverse=True))) or "(?!)")
+    return re.compile("|".join(map(re.escape, sorted(tokens, reverse=True))) or "(?!)")
 
 
 def untyped(sample: Sample, typed: re.Pattern[str]) -> Sample:

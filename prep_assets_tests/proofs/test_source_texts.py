@@ -785,6 +785,12 @@ TURNS = "\n\nHuman: q\n\nAssistant: a\n\nHuman: r"
         ),
         (
             "messages",
+            {},
+            {"messages": [{"role": "user", "content": THOUGHTS}]},
+            [("messages.content", "", 0, "text", THOUGHTS, "user")],
+        ),
+        (
+            "messages",
             {"messages_key": "a.b.c"},
             {"a": {"b": {"c": [{"role": "user", "content": "q"}]}}},
             [("a.b.c.content", "", 0, "text", "q", "user")],
