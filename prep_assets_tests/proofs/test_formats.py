@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from prep_assets.errors import PrepAssetsError, Refused
 from prep_assets.proofs.formats import Format, defined, definition_of, files, format_of, plain, read_by, resolved, without
 from prep_assets.proofs.rejected_rows import beyond, kept_fault, ruling
-from prep_assets.proofs.row_rules import no_json, number, own_space
+from prep_assets.proofs.row_rules import no_json, number, own_space, several_tools
 from prep_assets.schemas.reader import Account, Reader, apply
 from prep_assets.schemas.registry import convert_with, schemas
 from prep_assets_tests.cells import cells
@@ -213,6 +213,14 @@ def test_white_space_of_its_own(of_row: Row, of_answer: Row, untold: bool) -> No
 )
 def test_a_number_as_people_write_it(text: str, is_number: Fraction | None) -> None:
     assert number(text) == is_number
+
+
+@pytest.mark.parametrize(("tool", "differ"), [(FUNCTION, False), ({**FUNCTION, "function": {"name": "g"}}, True)])
+def test_a_tool_and_what_wraps_it(tool: Row, differ: bool) -> None:
+    definition = format_of("messages", {})
+    assert definition is not None
+    row = {**chat(USER, ANSWER), "tools": [{"type": "function", "function": tool}], "functions": [tool]}
+    assert several_tools(row, definition) is differ
 
 
 def test_of_a_row_that_no_rule_makes_a_chat_of_nothing_is_said() -> None:
