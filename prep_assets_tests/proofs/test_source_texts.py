@@ -777,11 +777,14 @@ TURNS = "\n\nHuman: q\n\nAssistant: a\n\nHuman: r"
             {"messages": [{"role": "critic", "content": "q"}, {"content": "r"}]},
             [("messages.content", "", at, "text", text, "user") for at, text in enumerate("qr")],
         ),
-        (
-            "sharegpt",
-            {},
-            {"conversations": [{"from": "human", "value": "q"}, {"from": "function_call", "value": '{"name": "f"}'}], "ID": "7"},
-            [("conversations.value", "", 0, "text", "q", "user"), ("conversations.value", "", 1, "call", "f", "assistant")],
+        *(
+            (
+                "sharegpt",
+                options,
+                {"conversations": [{"from": "human", "value": "q"}, {"from": tag, "value": '{"name": "f"}'}], "ID": "7"},
+                [("conversations.value", "", 0, "text", "q", "user"), ("conversations.value", "", 1, "call", "f", "assistant")],
+            )
+            for tag, options in (("function_call", {}), ("act", {"function_tag": "act"}))
         ),
         (
             "messages",
