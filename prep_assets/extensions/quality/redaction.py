@@ -12,7 +12,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from itertools import chain
@@ -322,7 +322,7 @@ def _with_prefix(text: str) -> Places:
                 yield found.start(), end
 
 
-@cache
+@lru_cache(256)
 def _of_length(country: str) -> re.Pattern[str]:
     """As many digits as the shortest number of a country has; of no country, one."""
     from phonenumbers import PhoneMetadata
