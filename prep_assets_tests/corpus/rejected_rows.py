@@ -378,6 +378,7 @@ REFUSED: Mapping[str, tuple[Mapping[str, Any], list[Unfit]]] = {
             (shares(HUMAN, GPT, system="t", tools="[]") | shares(SYSTEM, HUMAN, GPT), "two_systems"),
             (shares(HUMAN, GPT, images=["1.jpg"]), "image_count"),
             (shares(HUMAN, {"from": "act", "value": "no call"}), "bad_tool_call", {"function_tag": "act"}),
+            (shares({**HUMAN, "date": 2}, {"from": "gpt", "value": "a", "date": 1}), "order_contradicted"),
             *(
                 (shares(*messages), reason)
                 for messages, reason in (

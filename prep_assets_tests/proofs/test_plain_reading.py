@@ -93,6 +93,7 @@ USUAL = [
     row(calls(CALL, OTHER, content="I look."), result("a", name="weather"), result("b"), ANSWER),
     row(calls(CALL, reasoning_content="so"), result("a"), calls(OTHER, content=""), result("b", name=None), ANSWER),
     row(calls(CALL), result("a"), ANSWER, ASKS, calls(CALL)),
+    row(calls(CALL), result("a")),
     row(ANSWER, tools=[WEATHER, WEATHER]),
     row(ANSWER, tools=None) | {"id": 7},
     row({**ANSWER, "tool_calls": [], "name": None, "tool_call_id": None, "reasoning_content": ""}, tools=""),
