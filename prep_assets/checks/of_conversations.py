@@ -383,11 +383,12 @@ def _fitting(chats: Chats, items: Sequence[Item]) -> list[bool]:
             with suppress(CheckFailed):
                 text = render_again(treated := chats.treated(sample), chats.template)
                 renders[at] = treated, Derived(text, (), tuple([match.span() for match in typed.finditer(text)]), 0, ())
+    # most have more ids of known words alone than may be, so that only the others are tokenized
     reference, derived = reference_ids(chats.vocabulary), [each for _, each in renders.values()]
     pieces = [[piece.encode() for piece in typed.split(each.text) if piece] for each in derived]
     ends = np.cumsum([0, *reference.least([*chain.from_iterable(pieces)])])[np.cumsum([0, *map(len, pieces)])]
-    perhaps = {at: each for at, each, least in zip(renders, derived, np.diff(ends), strict=True) if least <= limit}
-    ids = dict(zip(perhaps, expected_ids([*perhaps.values()], chats.vocabulary, reference), strict=True))
+    may_fit = {at: each for at, each, least in zip(renders, derived, np.diff(ends), strict=True) if least <= limit}
+    ids = dict(zip(may_fit, expected_ids([*may_fit.values()], chats.vocabulary, reference), strict=True))
     for at, (treated, _) in renders.items():
         fits[at] = at in ids and len(ids[at]) <= limit
         if not fits[at] and chats.truncation.mode != "drop":

@@ -287,7 +287,8 @@ def write_leaks(target: Target, quarantine: Quarantine) -> Draft:
     counts["uncovered"] = {label: [count, held_out["by_set"][label]] for label, count in held_out["uncovered"].items() if label != own}
     texts = sum(count for label, count in held_out["by_set"].items() if label != own)
     uncovered = sum(count for count, _ in counts["uncovered"].values()) / max(1, texts)
-    for first in leaks[:1]:
+    if leaks:
+        first = leaks[0]
         sources = source_to_judge(target.workspace, family, name).sources
         counts["first"] = f"{(*sources.files, *sources.test_files)[first['file']].name}:{first['row']} {first['detail']}"
     return Draft(counts, {"leaks": len(places) / max(1, read), "uncovered": uncovered})
