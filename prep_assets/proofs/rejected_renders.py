@@ -108,16 +108,17 @@ def _all_once(rebuilt: Rebuilt, template: ChatTemplate) -> bool:
     """Whether each text has one place. A call may be repeated with its result, and reasoning left out by a template that shows it elsewhere; images are counted
     by the build alone."""
     counts = Counter(place.slot for place in rebuilt.places)
-    allowed = {TOOL_CALL: range(1, len(rebuilt.places) + 1), THINKING: range(2) if template.form.shows_reasoning else (1,)}
-    is_once = all(counts[number] in allowed.get(slot.kind, (1,)) for number, slot in enumerate(rebuilt.slots))
+    hidden = THINKING if template.form.shows_reasoning else None
+    is_once = all(
+        counts[number] == 1 or slot.kind == (TOOL_CALL if counts[number] else hidden) for number, slot in enumerate(rebuilt.slots)
+    )
     return is_once and not any(region.kind in MEDIA for turn in rebuilt.sample.turns for region in turn.regions)
 
 
 def _in_order(rebuilt: Rebuilt) -> bool:
     """Whether texts stand in the order of turns, and of the regions of a turn."""
     slots = (rebuilt.slots[place.slot] for place in rebuilt.places)
-    order = [(slot.turn, *slot.parts[0][:1]) if slot.parts else (slot.turn,) for slot in slots]
-    return all(before < after for before, after in pairwise(order)) and all(len(each) > 1 for each in order)
+    return all(before < after for before, after in pairwise((slot.turn, slot.parts[0][0]) for slot in slots))
 
 
 def _mask(rebuilt: Rebuilt) -> str:

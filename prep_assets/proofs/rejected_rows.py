@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache, lru_cache, partial
 
 from prep_assets.proofs.formats import Format, definition_of, format_of, rule_named
-from prep_assets.proofs.row_rules import JudgedRow, Message, Rule, chats, letters, no_json
-from prep_assets.proofs.source_fields import CALLS, REASONINGS, WEIGHTS
+from prep_assets.proofs.row_rules import JudgedRow, Message, Rule, chats, no_json
+from prep_assets.proofs.source_fields import REASONINGS, WEIGHTS
 from prep_assets.samples import Row
 
 # Which reasons are beyond the definitions.
@@ -134,37 +134,26 @@ def _must(rule: Rule | None, row: Row, format: Format) -> bool | None:
 
 
 _PARTS = "parts of a content"
-_COUNTED, _TOOLS = "files", "tools"
 _FILES = ("image", "audio", "video")
 _ABOUT: Mapping[str, Sequence[str]] = {
     "conflicting_weights": (*WEIGHTS, _PARTS),
     "conflicting_reasoning": (*REASONINGS, "reasoning_details", _PARTS),
     "conflicting_content": (_PARTS,),
     "two_systems": ("system",),
-    "conflicting_tools": ("tools", "functions", "available_tools"),
+    **dict.fromkeys(("conflicting_tools", "unknown_tool"), ("tools", "functions", "available_tools")),
     "weighted_space": (),  # of which its rule only says that there is none
-    **dict.fromkeys(("unknown_tool_call", "unanswered_tool_call", "unknown_tool"), (_TOOLS,)),
-    **dict.fromkeys((f"{kind}_count" for kind in _FILES), (_COUNTED,)),
+    **{f"{kind}_count": (kind, f"{kind}s", _PARTS) for kind in _FILES},
 }
 """Reasons that need one of these fields: most rows have none of them."""
+_NAMED = {f"{name}_key": name for name in ("system", "tools", *(f"{kind}s" for kind in _FILES))}
+"""Options that give fields another name."""
 
 
 def _keys(row: Row, format: Format) -> set[str]:
     """Return the names of a row's fields and of those of its messages, and `_PARTS` where a content has parts."""
     keys = set(row)
     for chat in chats(row, format):
-        tag, content = format.options["role_key"], format.options["content_key"]
         keys.update(*chat)
-        if any(type(message.get(content)) is list for message in chat):
+        if any(type(message.get(format.options["content_key"])) is list for message in chat):
             keys.add(_PARTS)
-        if (
-            not keys.isdisjoint(CALLS)
-            or _PARTS in keys
-            or "t" in letters(chat, format)
-            or any(message.get(tag) in format.calls for message in chat)
-        ):
-            keys.add(_TOOLS)
-    if format.options.get("system_key") in row:
-        keys.add("system")
-    files = {*_FILES, _PARTS, *(format.options.get(f"{kind}s_key") for kind in _FILES)}
-    return keys if keys.isdisjoint(files) else keys | {_COUNTED}
+    return keys | {name for option, name in _NAMED.items() if format.options.get(option) in keys}

@@ -222,8 +222,7 @@ def select(files: Iterable[tuple[int, bool, Rows]], rules: Rules, first: First |
         return found
 
     for number, test, rows in files:
-        most = None if test else rules.limit
-        for row, payload in rows if most is None or taken < most else ():
+        for row, payload in rows if test or taken != rules.limit else ():
             if rules.key is not None and payload is not None and not belongs(payload, rules.key, rules.value):
                 continue
             written = sorted_json(payload)
@@ -234,11 +233,10 @@ def select(files: Iterable[tuple[int, bool, Rows]], rules: Rules, first: First |
             del written  # it may be large
             pending.append((number, row, fate, payload))
             taken += not test and fate != FILTERED
-            full = most is not None and taken == most
-            if full or len(pending) == BLOCK or size >= MOST:
+            if len(pending) == BLOCK or size >= MOST:
                 size = 0
                 yield block()
-            if full:
+            if not test and taken == rules.limit:
                 break
     if pending:
         yield block()

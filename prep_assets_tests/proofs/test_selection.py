@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from hashlib import sha256
 from itertools import groupby
@@ -14,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prep_assets.data.blocks import WrongType, conditions
+from prep_assets.proofs import selection as module
 from prep_assets.proofs.selection import Believed, Passages, Rules, Selected, beliefs_hold, belongs, matches, reason_fault, select
 from prep_assets_tests.peak import peak
 
@@ -209,4 +211,15 @@ def test_a_row_that_holds_a_passage(row: dict[str, Any], held: bool) -> None:
 def test_a_limit_counts_wanted_rows_of_training_files() -> None:
     files = (0, False, rows({"n": 0}, {"n": 1}, {"n": 2})), (1, True, rows({"n": 3}, {"n": 4})), (2, False, rows({"n": 5}, {"n": 6}))
     wanted = [(0, [0, 10, 20], ["filtered", "good", "good"]), (1, [0, 10], ["good", "good"]), (2, [0], ["good"])]
-    assert chosen(Rules(limit=3, where={"n": {">": 0}}), *files) == wanted
+    more = (3, False, rows({"n": 7})), (4, True, rows({"n": 8}, {"n": 9}))
+    assert chosen(Rules(limit=3, where={"n": {">": 0}}), *files, *more) == [*wanted, (4, [0, 10], ["good", "good"])]
+
+
+def test_rows_of_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At most so many, fewer where they are long: what is held in memory at a time."""
+    monkeypatch.setattr(module, "BLOCK", 3)
+    monkeypatch.setattr(module, "MOST", 40)
+    sizes = [[3, 3, 3], [20, 20], [20, 19, 3], [41], [39, 3], [3]]
+    texts = ["x" * (size - len('""')) for block in sizes for size in block]
+    blocks = select([(0, False, rows(*texts))], Rules(deduplicate=False))  # type: ignore[arg-type]
+    assert [[len(json.dumps(text)) for text in block.payloads] for block in blocks] == sizes
