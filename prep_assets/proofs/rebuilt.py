@@ -242,8 +242,7 @@ _DIGITS = str.maketrans("abcdefghijklmnop", "0123456789abcdef")
 def _invented_for(text: str, number: int) -> str:
     """Return an invented word within the white space of a text; a blank text unchanged."""
     words = text.strip()
-    before, _, after = text.partition(words) if words else (text, "", "")
-    return f"{before}zq{f'{number:x}'.translate(_LETTERS)}qz{after}" if words else text
+    return text.replace(words, f"zq{f'{number:x}'.translate(_LETTERS)}qz", 1) if words else text
 
 
 def _places(text: str) -> tuple[Place, ...]:
@@ -373,14 +372,12 @@ class Shape(Struct, frozen=True, dict=True):
     def generated_from(self, block: Block) -> int | None:
         """Return where what is generated of an answer begins, by the prefix property; `None` where it does not hold."""
         given, with_turn = self.until(block.turn, True) if block.turn else None, self.until(block.turn + 1, False)
-        if given is None or with_turn is None or not with_turn.startswith(given):
-            return None
-        if not self.text.startswith(given) or not self.text.startswith(with_turn.rstrip()):
+        if given is None or with_turn is None or not all(map(self.text.startswith, (given, with_turn.rstrip()))):
             return None
         # a header that is missing from the prompt, as after a tool's result, or without any prompt, is a header all the same
         opening, prompt = self.text[len(given) : block.start], self.rebuilder.prompt
-        holds = len(given) <= block.start <= block.end <= len(with_turn.rstrip()) and not (prompt in opening if prompt else opening.strip())
-        return len(given) if holds else None
+        is_around = len(given) <= block.start and block.end <= len(with_turn.rstrip())
+        return None if not is_around or (prompt in opening if prompt else opening.strip()) else len(given)
 
     def _start(self, before: Block | None, block: Block) -> int | None:
         """Return where an answer begins; `None` where nothing but its own text says so.
@@ -466,7 +463,7 @@ class Rebuilder:
 
     def __init__(self, template: ChatTemplate) -> None:
         self.template, self._shapes = template, dict[str, Shape]()
-        texts = sorted(template.control, key=lambda text: (-len(text), text))
+        texts = sorted(template.control, key=len, reverse=True)
         self.control = re.compile("|".join(map(re.escape, texts)) or "(?!)")
 
     def rebuild(self, sample: Sample, *, prompted: bool = False, rendered: str | None = None) -> Rebuilt:
@@ -545,7 +542,7 @@ class Rebuilder:
     @cached_property
     def stops(self) -> list[str]:
         """What ends answers, the longest first."""
-        return sorted({gap[slice(*stop)] for gap, stop in self._answers if stop}, key=lambda stop: (-len(stop), stop))
+        return sorted({gap[slice(*stop)] for gap, stop in self._answers if stop}, key=len, reverse=True)
 
     @property
     def borrows(self) -> bool:

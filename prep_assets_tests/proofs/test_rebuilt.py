@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import date
 
@@ -10,10 +11,10 @@ import pytest
 from prep_assets.errors import CheckFailed
 from prep_assets.proofs import rebuilt as module
 from prep_assets.proofs.derive import MaskOptions, derive
-from prep_assets.proofs.rebuilt import Rebuilder, slotted
-from prep_assets.samples import Region, Sample, Turn
+from prep_assets.proofs.rebuilt import Rebuilder, slotted, sorts_arguments
+from prep_assets.samples import Region, Sample, Turn, changed
 from prep_assets.text.environment import MessageForm
-from prep_assets_tests.proofs.conversations import PLAIN, chat, says, template, user
+from prep_assets_tests.proofs.conversations import PLAIN, chat, result, says, template, user
 
 CHAT = chat(user("Hi"), says("~Hm.", "Hello."), user("Bye"))
 
@@ -240,3 +241,177 @@ def test_an_answer_that_comes_first_begins_behind_its_header() -> None:
         assert [each.text for each in derive(first, MaskOptions(), template(source)).expected] == [trained]
     with pytest.raises(CheckFailed, match=r"^nothing in the render says where turn 0 begins, so nothing is proven$"):
         derive(first, MaskOptions(), template(PLAIN.partition("{%- if add_")[0]))
+
+
+# -- Borders of each turn, shown in the render ------------------------------------------------------------------------------------------
+
+WRITES = (
+    "{%- for m in messages -%}{{- HEAD + (m.reasoning_content if m.reasoning_content and loop.last else '') + m.content -}}"
+    "{%- for call in m.tool_calls or [] -%}{{- '[' + call.function.name + ']' -}}{%- endfor -%}{{- END -}}{%- endfor -%}"
+    "{%- if add_generation_prompt -%}{{- PROMPT -}}{%- endif -%}"
+)
+THINKS = says("~Hm.", "So.")
+CALLS = chat(user("Hi"), says("!f"), result("4"), says("Four."))
+TWO = chat(user("Hi"), THINKS, user("Bye"), THINKS)
+NAMED = chat(user("Hi"), changed(THINKS, name="Ann"), user("Bye"), changed(THINKS, name="Ann"))
+
+
+@pytest.mark.parametrize(
+    ("sample", "head", "end", "prompt", "shows", "served"),
+    [
+        (CALLS, "", "", "", "<|s|>user: Hi‹<|e|>›¦<|s|>assistant: ⟦[f]‹<|e|>›¦<|s|>tool: 4‹<|e|>›¦<|s|>assistant: ⟦Four.‹<|e|>›¦", [1, 3]),
+        (TWO, "", "", "", "<|s|>user: Hi‹<|e|>›¦<|s|>assistant: ⟦So.‹<|e|>›¦<|s|>user: Bye‹<|e|>›¦<|s|>assistant: ⟦Hm.So.‹<|e|>›¦", [1, 3]),
+        (
+            CALLS,
+            "",
+            "",
+            "''",
+            "<|s|>user: Hi‹<|e|>›¦⟦<|s|>assistant: [f]‹<|e|>›¦<|s|>tool: 4‹<|e|>›¦<|s|>assistant: Four.‹<|e|>›¦",
+            [1, 2, 3],
+        ),
+        (
+            CALLS,
+            "",
+            "(']' if m.role != 'assistant' else '') + '<|e|>'",
+            "",
+            "<|s|>user: Hi]‹<|e|>›¦<|s|>assistant: ⟦[f]‹<|e|>›¦<|s|>tool: 4]‹<|e|>›¦<|s|>assistant: ⟦Four.‹<|e|>›¦",
+            [1, 3],
+        ),
+        (
+            CALLS,
+            "",
+            "' <|e|>\n'",
+            "",
+            "<|s|>user: Hi ‹<|e|>›¦\n<|s|>assistant: ⟦[f] ‹<|e|>›¦\n<|s|>tool: 4 ‹<|e|>›¦\n<|s|>assistant: ⟦Four. ‹<|e|>›¦\n",
+            [1, 3],
+        ),
+        (CALLS, "", "''", "", "<|s|>user: Hi‹¦<|s|>›assistant: ⟦[f]‹¦<|s|>›tool: 4‹¦<|s|>›assistant: ⟦Four.¦", [1, 3]),
+        (
+            CALLS,
+            "",
+            "'<|e|>' if not loop.last else '<|end|>'",
+            "",
+            "<|s|>user: Hi‹¦<|e|>›<|s|>assistant: ⟦[f¦]‹<|e|>›<|s|>tool: 4‹¦<|e|>›<|s|>assistant: ⟦Four.‹<|end|>›¦",
+            [],
+        ),
+        (
+            CALLS,
+            "",
+            "'<|e|><|end|>'",
+            "",
+            "<|s|>user: Hi‹<|e|><|end|>›¦<|s|>assistant: ⟦[f]‹<|e|><|end|>›¦<|s|>tool: 4‹<|e|><|end|>›¦<|s|>assistant: ⟦Four.‹<|e|><|end|>›¦",
+            [1, 3],
+        ),
+        (
+            CALLS,
+            "",
+            "'<|e|>' if not loop.last else ''",
+            "",
+            "<|s|>user: Hi‹¦<|e|>›<|s|>assistant: ⟦[f]‹¦<|e|>›<|s|>tool: 4‹¦<|e|>›<|s|>assistant: ⟦Four.¦",
+            [],
+        ),
+        (
+            NAMED,
+            "'<|s|>' + m.role + (' ' + m.name if m.name else '') + ': '",
+            "",
+            "",
+            "<|s|>user: Hi‹<|e|>›¦<|s|>assistant Ann: ⟦So.‹<|e|>›¦<|s|>user: Bye‹<|e|>›¦<|s|>assistant Ann: ⟦Hm.So.‹<|e|>›¦",
+            [],
+        ),
+        (
+            NAMED,
+            "'<|s|>' + m.role + ('\nfrom ' + m.name if m.name else '') + ': '",
+            "",
+            "",
+            "<|s|>user: Hi‹<|e|>›¦<|s|>assistant\nfrom Ann: ⟦So.‹<|e|>›¦<|s|>user: Bye‹<|e|>›¦<|s|>assistant\nfrom Ann: ⟦Hm.So.‹<|e|>›¦",
+            [],
+        ),
+        (
+            NAMED,
+            "'<|s|>' + m.role + ': ' + (m.name + '> ' if m.name else '')",
+            "",
+            "",
+            "<|s|>user: Hi‹<|e|>›¦<|s|>assistant: ⟦Ann> So.‹<|e|>›¦<|s|>user: Bye‹<|e|>›¦<|s|>assistant: ⟦Ann> Hm.So.‹<|e|>›¦",
+            [1, 3],
+        ),
+        (
+            TWO,
+            "'<|s|>' + m.role + ': ' + ('<t>' if m.role == 'assistant' and loop.index > 2 else '')",
+            "",
+            "'<|s|>assistant: ' + ('<t>' if messages|length > 2 else '')",
+            "<|s|>user: Hi‹<|e|>›¦<|s|>assistant: ⟦So.‹<|e|>›¦<|s|>user: Bye‹<|e|>›¦<|s|>assistant: <t>⟦Hm.So.‹<|e|>›¦",
+            [1, 3],
+        ),
+        (
+            TWO,
+            "'<|s|>' + m.role + ': ' + ('<t>' if m.role == 'assistant' and loop.index < 3 else '')",
+            "",
+            "'<|s|>assistant: ' + ('<t>' if messages|length < 3 and not loop else '')",
+            "<|s|>user: Hi‹<|e|>›¦<|s|>assistant: <t>⟦So.‹<|e|>›¦<|s|>user: Bye‹<|e|>›¦<|s|>assistant: ⟦Hm.So.‹<|e|>›¦",
+            [1, 3],
+        ),
+        (
+            TWO,
+            "'<|s|>' + (m.role if not m.reasoning_content else 'thinker') + ': '",
+            "",
+            "",
+            "<|s|>user: Hi‹<|e|>›¦<|s|>⟦thinker: So.‹<|e|>›¦<|s|>user: Bye‹<|e|>›¦<|s|>⟦thinker: Hm.So.‹<|e|>›¦",
+            [],
+        ),
+    ],
+)
+def test_where_turns_begin_and_end(sample: Sample, head: str, end: str, prompt: str, shows: str, served: list[int]) -> None:
+    """Answers begin at ``⟦``, the stop of a turn is between ``‹ ›``, and what the template writes for it whatever follows ends at ``¦``."""
+    parts = {"HEAD": head or "'<|s|>' + m.role + ': '", "END": end or "'<|e|>'", "PROMPT": prompt or "'<|s|>assistant: '"}
+    source = WRITES
+    for name, written in parts.items():
+        source = source.replace(name, written)
+    whole = Rebuilder(template(source)).rebuild(sample)
+    blocks, marks = whole.shape.blocks, list[tuple[int, str]]()
+    for block, after, border in zip(blocks, [*blocks[1:], None], whole.shape.borders, strict=True):
+        marks += [(border.start, "⟦")] if border.start is not None else []
+        marks += zip(border.stop or (), "‹›", strict=False)
+        marks.append((whole.shape.closed(block, after), "¦"))
+    made = {whole.real(at): "".join(mark for place, mark in marks if place == at) for at, _ in marks}
+    assert "".join(made.get(at, "") + whole.text[at : at + 1] for at in range(len(whole.text) + 1)) == shows
+    assert [turn for turn in range(1, len(sample.turns)) if whole.served(turn)] == served
+
+
+@pytest.mark.parametrize("no_content", ["text", "null", "absent"])
+def test_a_call_with_its_id_beside_a_text(no_content: str) -> None:
+    call = {"id": "c1", "name": "f", "arguments": "so"}
+    asked = Turn("assistant", (Region("text", "Wait."), Region("tool_call", json.dumps(call))))
+    for arguments in ("text", "object"):
+        messages, slots = slotted(chat(asked), MessageForm(no_content=no_content, arguments=arguments), {})
+        function = {"name": "f", "arguments": "so"}
+        assert messages == [
+            {"role": "assistant", "content": "Wait.", "tool_calls": [{"type": "function", "id": "c1", "function": function}]}
+        ]
+        assert [(slot.text, slot.parts) for slot in slots] == [("Wait.", ((0, 0, 5),)), ("f", ((1, 0, 1),)), ("so", ((1, 0, 2),))]
+
+
+def test_a_template_with_tags_of_its_own_is_rendered_again() -> None:
+    sample = chat(user("Hi"), says("Hello."))
+    rebuilder = Rebuilder(template(MARKS))
+    found = rebuilder.rebuild(sample)
+    assert found.tagged == rebuilder.rebuild(sample, rendered=found.text).tagged == ((10, 12), (33, 39))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sorted"),
+    [
+        ("a | dictsort", True),
+        ("a.items()", False),
+        ("[('zqfirst', 1)]", False),
+        ("[('zqlast', 1)]", False),
+        ("raise_exception('no')", False),
+    ],
+)
+def test_whether_a_template_sorts_the_arguments_of_a_call(arguments: str, sorted: bool) -> None:
+    each = "{%- set a = call.function.arguments -%}{%- for pair in ARGUMENTS -%}{{- pair[0] -}}{%- endfor -%}".replace(
+        "ARGUMENTS", arguments
+    )
+    source = (
+        "{%- for m in messages -%}{%- for call in m.tool_calls or [] -%}" + each + "{%- endfor -%}{{- m.content or '' -}}{%- endfor -%}"
+    )
+    assert sorts_arguments(template(source)) is sorted
