@@ -23,7 +23,7 @@ from prep_assets.proofs.derive import MaskOptions
 from prep_assets.proofs.mask import Truncation, puts_spaces, solid
 from prep_assets.proofs.plain_reading import ReadRows
 from prep_assets.proofs.rebuilt import sorts_arguments
-from prep_assets.proofs.sampled import Sampled
+from prep_assets.proofs.sampled import SELDOM, Sampled
 from prep_assets.proofs.second_reading import typed_tokens
 from prep_assets.proofs.source_fields import OFFERED, Unlike, is_wrapped, offered_fault, step_rewards
 from prep_assets.proofs.source_texts import EARLIER, EXACT, TEXT, Held, Missing, Policy, Said, missing, single
@@ -248,7 +248,7 @@ class SourceTexts(Derivation):
 
         def both(stored: StoredRows) -> Iterator[Unmet]:
             yield from look(stored)
-            for at in [at for at, number in enumerate(stored.numbers) if every or number % 64 == 0]:
+            for at in [at for at, number in enumerate(stored.numbers) if every or number % SELDOM == 0]:
                 row, identity = stored.payloads[at], self.identity(stored, at)
                 made: object = apply(convert, row)
                 fault = self.reading.surplus(row, made)
@@ -326,16 +326,16 @@ class SourceTexts(Derivation):
     def _documents(self, found: Found, stored: StoredRows, stream: Table) -> Iterator[Unmet]:
         """Look at documents that are more than one text, and at a sample of others, of which `tokenization_identity` compares every token with the text
         that a second reading gives."""
-        numbers = stored.numbers
-        chosen = [at for at, row in enumerate(stored.payloads) if self.reading.plain(row) is None or self._sampled.takes(numbers[at], row)]
+        numbers, rows = stored.numbers, stored.payloads
+        chosen = [at for at, row in enumerate(rows) if self.reading.plain(row) is None or self._sampled.takes(numbers[at], row, SELDOM)]
         listed = [stream.record(stored.first + at, "tokens") for at in chosen]
         if not listed:
             return
         ids = np.concatenate(listed)
         decoded = Decoded(self.decoder, ids, [*map(len, listed)], None, self.decoder.spelled(ids))
         for number, at in enumerate(chosen):
-            counted = self._sampled.is_counted(numbers[at]) or self.reading.plain(stored.payloads[at]) is None
-            yield from self._compare(found, self.identity(stored, at), stored.payloads[at], {"": decoded.held(number)}, counted=counted)
+            counted = self._sampled.is_counted(numbers[at], SELDOM) or self.reading.plain(rows[at]) is None
+            yield from self._compare(found, self.identity(stored, at), rows[at], {"": decoded.held(number)}, counted=counted)
 
     def _plain(self, found: Found, side: str, rows: ReadRows, decoded: Decoded) -> set[int]:
         """Return which records hold all texts of their plain rows, in order, in tokens that are trained as their roles say. All others are looked at more

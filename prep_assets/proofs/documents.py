@@ -140,6 +140,7 @@ class TextProof:
         self._again, self._table = IdsAgain(vocabulary, engines), ByteTable(vocabulary)
         self._numbers, self._cut = dict.fromkeys(("documents_decoded", "documents_compared"), 0), 0
         self._failed: Verdict | None = None
+        self._other = ThreadPoolExecutor(1)
 
     def add(self, texts: Iterable[Text]) -> None:
         """Judge more documents."""
@@ -154,9 +155,9 @@ class TextProof:
         stored = Flat.of([text.ids for text in texts])
         if len(stored.ids) > TOGETHER:
             return self._ids_fault(texts, stored) or self._bytes_fault(texts, self._different_bytes(texts, None, len(stored.ids)))
-        with ThreadPoolExecutor(1) as other:
-            different = other.submit(self._different_bytes, texts, stored, len(stored.ids))
-            return self._ids_fault(texts, stored) or self._bytes_fault(texts, different.result())
+        different = self._other.submit(self._different_bytes, texts, stored, len(stored.ids))
+        fault = self._ids_fault(texts, stored)
+        return self._bytes_fault(texts, different.result()) if fault is None else fault
 
     def _ids_fault(self, texts: Sequence[Text], stored: Flat) -> Verdict | None:
         """The verdict on the first document with other ids."""

@@ -1,4 +1,4 @@
-"""Which rows of a store are derived the slow way: all of a small store, and of others the first of each form and one in `ONE_IN`."""
+"""Which rows of a store are derived the slow way: all of a small store, and of others the first of each form and one in `ONE_IN` or `SELDOM`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from prep_assets.array_types import Ints
 FILE = 40
 """A place is the number of a file, and in so many bits below it that of a row."""
 ONE_IN = 16
+SELDOM = 64
+"""One in so many rows is looked at again, where another derivation looks at all of them."""
 MOST_FORMS = 1024
 """How many forms are told apart, so that rows that are each of another form stay a sample."""
 _DEEPEST = 6
@@ -33,11 +35,11 @@ class Sampled:
         self._every = every
         self._seen = set[Hashable]()
 
-    def is_counted(self, number: int) -> bool:
+    def is_counted(self, number: int, one_in: int = ONE_IN) -> bool:
         """Return whether a row is chosen by its number, see `numbers_of`, which does not depend on how a store is divided among workers."""
-        return self._every or number % ONE_IN == 0
+        return self._every or number % one_in == 0
 
-    def takes(self, number: int, row: Mapping[str, Any]) -> bool:
+    def takes(self, number: int, row: Mapping[str, Any], one_in: int = ONE_IN) -> bool:
         """Return whether a row is chosen: by its number, or as the first of its form."""
         if self._every:
             return True
@@ -45,7 +47,7 @@ class Sampled:
         is_first = form is not None and form not in self._seen
         if is_first:
             self._seen.add(form)
-        return is_first or self.is_counted(number)
+        return is_first or self.is_counted(number, one_in)
 
 
 def form_of(value: Any, deepest: int = _DEEPEST) -> Hashable:

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 _SORTED = json.JSONEncoder(sort_keys=True, default=lambda value: {type(value).__name__: str(value)})
 _PLAIN = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 _OPTIONS = orjson.OPT_SORT_KEYS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
-_NEVER_NULL = {str, int, bool}
-"""Types whose values orjson never writes as null."""
+_FLAT = {str, int, bool}
+"""Types of values that hold no others, and that orjson never writes as null."""
 _EXPONENT = re.compile(r"\de[+-]?\d")
 
 
@@ -80,7 +80,7 @@ def sorted_json(payload: Any) -> bytes:
         written = orjson.dumps(payload, option=_OPTIONS)
     except TypeError:
         return _SORTED.encode(payload).encode()
-    if b"null" not in written or (type(payload) is dict and {*map(type, payload.values())} <= _NEVER_NULL):
+    if (type(payload) is dict and _FLAT.issuperset(map(type, payload.values()))) or b"null" not in written:
         return written
     return _SORTED.encode(payload).encode()
 
@@ -120,8 +120,10 @@ def object_of(line: bytes) -> dict[str, Any] | None:
         value = _strict(line, _LINES)
     except (ValueError, RecursionError):
         return None
-    brackets = line.count(b"{") + line.count(b"[")
-    return value if isinstance(value, dict) and (brackets <= DEPTH or depth_of(value) <= DEPTH) else None
+    if not isinstance(value, dict):
+        return None
+    is_flat = _FLAT.issuperset(map(type, value.values()))  # which a look at fields tells sooner than one at a long text
+    return value if is_flat or line.count(b"{") + line.count(b"[") <= DEPTH or depth_of(value) <= DEPTH else None
 
 
 def _row(value: Any) -> dict[str, Any] | None:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from prep_assets.proofs.sampled import FILE, MOST_FORMS, ONE_IN, Sampled, form_of, numbers_of
+from prep_assets.proofs.sampled import FILE, MOST_FORMS, ONE_IN, SELDOM, Sampled, form_of, numbers_of
 
 
 def _chat(*roles: str, **fields: Any) -> dict[str, Any]:
@@ -63,6 +63,8 @@ def test_one_row_in_so_many_is_chosen_and_all_of_a_small_store() -> None:
     assert [number for number in range(1, 5 * ONE_IN) if sampled.takes(number, row)] == [1, *range(ONE_IN, 5 * ONE_IN, ONE_IN)]
     assert all(every.takes(number, row) and every.is_counted(number) for number in range(3))
     assert [sampled.is_counted(number) for number in (0, 1, ONE_IN)] == [True, False, True]
+    assert [number for number in range(2, 3 * SELDOM) if sampled.takes(number, row, SELDOM)] == [SELDOM, 2 * SELDOM]
+    assert [sampled.is_counted(number, SELDOM) for number in (0, ONE_IN, SELDOM)] == [True, False, True]
 
 
 def test_rows_that_are_each_of_another_form_stay_a_sample() -> None:
