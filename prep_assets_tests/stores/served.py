@@ -12,6 +12,7 @@ class Server(ThreadingHTTPServer):
     """Answers as long as its context lasts."""
 
     daemon_threads = True
+    request_queue_size = 64  # clients open many connections at a time, of which Python keeps five waiting
 
     def __init__(self, handler: type[BaseHTTPRequestHandler]) -> None:
         super().__init__(("127.0.0.1", 0), handler)
