@@ -69,10 +69,13 @@ def certified(template: ChatTemplate) -> dict[str, Any]:
     def begins(whole: str | None, part: str | None) -> bool:
         return whole is not None and part is not None and whole.startswith(part)
 
+    def shows(whole: str | None, part: str) -> bool:
+        return whole is not None and part in whole
+
     talk = (_ASKED, _TOLD, _AGAIN, _LAST)
     whole, parts = render(*talk), [render(*talk[:count]) for count in (3, 2)]
     asked, prompted = render(_ASKED), render(_ASKED, prompted=True)
-    thought, later = render(_ASKED, _THINKS) or "", render(_ASKED, _THINKS, _AGAIN, _LAST) or ""
+    thought, later = render(_ASKED, _THINKS), render(_ASKED, _THINKS, _AGAIN, _LAST)
     called = render(_ASKED, _CALL, turn(TOOL, _SEA), _TOLD, tools=_TOOLS) or ""
     by_code = [] if template.renderer is None else [*template.renderer.proofs]
     tags = not by_code and TAGS.search(template.training or template.source) is not None
@@ -95,7 +98,7 @@ def certified(template: ChatTemplate) -> dict[str, Any]:
         "default_system": default,
         "alternation": render(_ASKED, _AGAIN) is None,
         "trims": trimmed is not None and _SPACED not in trimmed,
-        "thinking": "not rendered" if _THOUGHT not in thought else "kept" if _THOUGHT in later else "kept in the last turn",
+        "thinking": "not rendered" if not shows(thought, _THOUGHT) else "kept" if shows(later, _THOUGHT) else "kept in the last turn",
         "tools": "rendered" if "The tide of a port." in called and called.count("tide_at") > 1 else "not rendered",
     }
 

@@ -357,20 +357,19 @@ def _bytes_agree(block: RenderedBlock, claims: Claims) -> Bools:
 
 
 def _but_for_spaces(block: RenderedBlock, run: Sequence[int], stretch: Sequence[int], first_ends: int, last_begins: int) -> bool:
-    """Whether a trained run is its stretch, apart from white space where the stretch itself begins or ends with some: one token may hold both it and the
-    template's. A token outside the stretch is never part of it.
+    """Whether a trained run is its stretch, apart from white space: one token may hold both the template's and a part of the stretch. A token outside the
+    stretch is never part of it.
 
     Args:
         first_ends, last_begins: end of the first token of the run, and start of its last.
     """
     base = int(block.starts[run[0]])
 
-    def alike(edge: int, expected_edge: int, inner: int) -> bool:
-        low, high = sorted((edge, expected_edge))
-        return low == high or (block.data[base + low : base + high].isspace() and block.data[base + inner : base + inner + 1].isspace())
+    def alike(edge: int, expected_edge: int) -> bool:
+        low, high = sorted((base + edge, base + expected_edge))
+        return not block.data[low:high].strip()
 
-    holds = first_ends > stretch[1] and last_begins < stretch[2]
-    return holds and alike(run[1], stretch[1], stretch[1]) and alike(run[2], stretch[2], stretch[2] - 1)
+    return first_ends > stretch[1] and last_begins < stretch[2] and alike(run[1], stretch[1]) and alike(run[2], stretch[2])
 
 
 def _runs(mask: npt.NDArray[np.generic], first: Ints) -> tuple[Ints, Ints, npt.NDArray[np.generic]]:

@@ -490,10 +490,9 @@ class _Derivation(Struct, frozen=True):
         trained answers count; with `prompts` answers behind a prompt that no server sends are counted, and only without it refused for their marks."""
         text, places, prompt = self.chat.text, self.chat.places, self.chat.shape.rebuilder.prompt
         around = zip([None, *blocks], blocks, [*blocks[1:], None], turns, starts, stops, strict=False)
+        by_code = self.template.renderer is not None
         for before, block, after, parts, begins, stop in around if self.chat.tagged is not None else ():
-            if block.role != ASSISTANT or (
-                self.template.renderer is not None and (not _is_trained(parts) or (prompts and not self.chat.served(block.turn)))
-            ):
+            if block.role != ASSISTANT or (by_code and not (_is_trained(parts) and (not prompts or self.chat.served(block.turn)))):
                 continue
             first, last = places[block.places[0]].start, places[block.places[-1]].end
             start, end = min(begins, first), stop[1] if stop else last
@@ -517,11 +516,11 @@ class _Derivation(Struct, frozen=True):
                 good &= is_header or not text[min(end, ended) : max(end, ended)].strip()
             if not good:
                 marked = [_shortened(text[slice(*tag)]) for tag in tags]
-                behind = self.template.renderer is None or self.chat.served(block.turn)
+                unserved = by_code and not self.chat.served(block.turn)
                 raise CheckFailed(
                     f"{'the training_template of ' if self.template.training else ''}template {self.template.name} marks {marked} of turn {block.turn} "
                     f"as generated, which is {_shortened(text[start:end])!r}"
-                    f"{'' if behind else '. No server sends the prompt before it: set expand: turns, or train_turns: last'}"
+                    f"{'. No server sends the prompt before it: set expand: turns, or train_turns: last' if unserved else ''}"
                 )
 
 

@@ -21,6 +21,7 @@ from prep_assets.proofs.reference_ids import ReferenceIds, reference_ids, whole_
 from prep_assets.proofs.verdict import Numbers, Verdict, Worst, holds, some_fail
 from prep_assets.samples import SYSTEM, UNATTENDED, USER, Sample, changed
 from prep_assets.stores.arrays import in_batches
+from prep_assets.text.ids import NO_TEXTS
 from prep_assets.text.vocabulary import Vocabulary
 
 # Where a mask is wrong: the first token that should be trained and is not, or is and should not be.
@@ -128,8 +129,7 @@ class MaskProof(Struct):
         listed = [row.ids[start:end].tolist() for row, runs in zip(rows, runs_of, strict=True) for start, end in runs]
         decoded = iter(self.vocabulary.decode_batch(listed))
         for row, runs in zip(rows, runs_of, strict=True):
-            trained = sum(end - start for start, end in runs if row.mask[start] > 0)
-            hidden = sum(end - start for start, end in runs) - trained
+            trained, hidden = int((row.mask > 0).sum()), int((row.mask < 0).sum())
             derived = row.left.derived
             counted = (1, 0, trained, derived.tagged, derived.prefixed, hidden, len(derived.unserved))
             self.proven(dict(zip(self.numbers, counted, strict=True)))
@@ -392,7 +392,7 @@ def expected_ids(rows: Sequence[Derived], vocabulary: Vocabulary, reference: Ref
     segments = (flat.ids[start:end] for start, end in pairwise(flat.offsets.tolist()))
     for pieces in row_pieces:
         parts = [next(segments) if piece is None else np.array([piece], np.uint32) for piece in pieces]
-        yield np.concatenate(parts) if parts else np.zeros(0, np.uint32)
+        yield np.concatenate([NO_TEXTS.ids, *parts])
 
 
 def _worst_ids(row: Conversation, expected: npt.NDArray[Any], vocabulary: Vocabulary) -> Worst:
@@ -474,7 +474,8 @@ def left_of(sample: Sample, length: int, truncation: Truncation, derive: Callabl
         remainder = _newest_rounds(sample, limit, derive, vocabulary)
     else:
         remainder = _cut(derived, ids, limit, truncation, vocabulary)
-    return replace(remainder, taken=len(ids) - len(remainder.ids if remainder.ids is not None else ids))
+    assert remainder.ids is not None
+    return replace(remainder, taken=len(ids) - len(remainder.ids))
 
 
 def _cut(derived: Derived, ids: npt.NDArray[np.int64], limit: int, truncation: Truncation, vocabulary: Vocabulary) -> Left:
@@ -485,7 +486,7 @@ def _cut(derived: Derived, ids: npt.NDArray[np.int64], limit: int, truncation: T
     if truncation.mode == "start":
         low = int(spans[-limit - 1, 1])
         first = min(low, int(spans[-limit, 0]))  # the cut may leave a part of a character
-        stretches = tuple(_clipped(stretch, low, len(derived.text)) for stretch in derived.expected if stretch.end > first)
+        stretches = tuple(_clipped(stretch, low, stretch.end) for stretch in derived.expected if stretch.end > first)
         return Left(derived, stretches, ids[-limit:], "start")
     return _beginning(derived, ids[:limit], spans, truncation, vocabulary)
 
@@ -540,19 +541,16 @@ def _beginning(derived: Derived, ids: npt.NDArray[np.int64], spans: Ints, trunca
     # the last token may be a part of the character at the cut
     touched = [stretch for stretch in derived.expected if stretch.start < max(high, int(last[1]))]
     through = next((stretch for stretch in touched if stretch.weight > 0 and stretch.start <= last[0] < stretch.end), None)
-    stop = _last_stop(derived.expected, through, vocabulary) if truncation.keeps_stop else None
-    if stop is None or through is None:
-        return Left(derived, tuple(_clipped(stretch, 0, max(high, stretch.start)) for stretch in touched), ids, "end")
-    stretches = [_clipped(stretch, 0, max(int(last[0]), stretch.start)) for stretch in touched]
+    if through is None or not truncation.keeps_stop or (stop := _last_stop(derived.expected, through, vocabulary)) is None:
+        return Left(derived, tuple(_clipped(stretch, stretch.start, max(high, stretch.start)) for stretch in touched), ids, "end")
+    stretches = [_clipped(stretch, stretch.start, max(int(last[0]), stretch.start)) for stretch in touched]
     number = touched.index(through)
     stretches[number] = replace(stretches[number], text=stretches[number].text + stop, stop=stop)
     return Left(derived, tuple(stretches[: number + 1]), np.append(ids[:-1], vocabulary.control[stop]), "end")
 
 
-def _last_stop(expected: Sequence[Expected], through: Expected | None, vocabulary: Vocabulary) -> str | None:
+def _last_stop(expected: Sequence[Expected], through: Expected, vocabulary: Vocabulary) -> str | None:
     """Return the control token at the end of the gapless trained run from `through` on."""
-    if through is None:
-        return None
     for stretch in expected[expected.index(through) :]:
         if stretch.start > through.end or stretch.weight < 0:
             break

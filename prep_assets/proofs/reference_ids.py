@@ -187,7 +187,7 @@ class ReferenceIds:
         cut."""
         bounds = np.concatenate([[0], _ends(texts)])
         if not texts or not self.cuts or self._first is not self._rest:
-            return np.zeros(len(texts), np.int64)
+            return np.zeros_like(bounds[1:])
         distinct, which, borders = self._parts(b"".join(texts), bounds, np.full(len(texts), -1))
         ends = np.concatenate([[0], np.cumsum(self.words.least(distinct)[which])])[borders]
         return np.diff(ends)
@@ -339,14 +339,14 @@ def _cuts(data: bytes, borders: Ints, token: Ints, whole: Sequence[bytes] | None
     begins[np.repeat(borders[control] + sizes - np.cumsum(sizes), sizes) + np.arange(sizes.sum())] = False
     begins[borders] = True
     bounds = np.flatnonzero(begins)
-    if not unspaced or not (np.diff(borders) > LONG_PART).any():
+    if not unspaced:
         return bounds
     long = np.flatnonzero(np.diff(bounds) > LONG_PART)
     for at, end in zip(bounds[long].tolist(), bounds[long + 1].tolist(), strict=True):
         while found := UNSPACED.search(data, at + LONG_PART, end):
             at = found.end()
             begins[at] = True
-    return np.flatnonzero(begins)
+    return np.flatnonzero(begins) if len(long) else bounds
 
 
 def _cut_after(text: bytes, most: int, unspaced: bool) -> int:

@@ -59,7 +59,7 @@ def form_of(value: Any, deepest: int = _DEEPEST) -> Hashable:
         return None if value is None else (type(value), "empty")
     if isinstance(value, dict):
         if not deepest:
-            return "object"
+            return dict
         form: list[Hashable] = []
         for key, inner in value.items():
             if isinstance(inner, str):
@@ -72,11 +72,11 @@ def form_of(value: Any, deepest: int = _DEEPEST) -> Hashable:
         return (frozenset(forms), *forms[-1:], len(value) > 1)
     if isinstance(value, bool):
         return value
-    return (type(value), value > 0) if isinstance(value, int | float) else str(type(value))
+    return (type(value), value == abs(value)) if isinstance(value, int | float) else str(type(value))
 
 
-_MARKS = {mark: mark for mark in ("", "<", "{", "[")}
+_MARKS: Mapping[str, Hashable] = {mark: mark for mark in ("", "<", "{", "[")}
 
 
-def _begins(text: str) -> str:
-    return _MARKS.get(text[:1], "text")
+def _begins(text: str) -> Hashable:
+    return _MARKS.get(text[:1], str)

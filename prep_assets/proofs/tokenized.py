@@ -43,8 +43,8 @@ def left_of_tokenized(sample: Sample, truncation: Truncation, derive: Callable[[
     assert sample.tokenized is not None
     tokenized = sample.tokenized
     ids, weights = np.fromiter(tokenized.ids, np.int64), np.fromiter(tokenized.weights, np.float32)
-    if sample.turns:
-        _compare(ids, ids_of(derive(sample), vocabulary), "messages")
+    if sample.turns and not np.array_equal(ids, expected := ids_of(derive(sample), vocabulary)):
+        raise CheckFailed(f"the messages of the row have {len(expected)} ids, which differ from the {len(ids)} that it brings")
     if tokenized.text is not None and not any(np.array_equal(ids, reading) for reading in _readings(tokenized.text, vocabulary)):
         raise CheckFailed(f"the text of the row has other ids than the {len(ids)} that it brings")
     if splits_character(ids, weights, vocabulary):
@@ -67,11 +67,6 @@ def _readings(text: str, vocabulary: Vocabulary) -> list[list[int]]:
     """Return the ids of a text with its control tokens: without and with the special tokens that the tokenizer adds."""
     vocabulary.encoder.encode_special_tokens = False
     return [vocabulary.encoder.encode(text, add_special_tokens=special).ids for special in (False, True)]
-
-
-def _compare(ids: Any, expected: Any, what: str) -> None:
-    if not np.array_equal(ids, expected):
-        raise CheckFailed(f"the {what} of the row have {len(expected)} ids, which differ from the {len(ids)} that it brings")
 
 
 def _stretches(ids: Any, weights: Any, vocabulary: Vocabulary) -> tuple[Expected, ...]:

@@ -24,6 +24,7 @@ DEFAULT = "{% if messages[0].role != 'system' %}<|im_start|>system\nBe kind.<|im
 NO_SYSTEM = "{% if messages[0].role == 'system' %}{{ raise_exception('no') }}{% endif %}"
 ANSWERS = "{% set answers = messages | selectattr('role', 'equalto', 'assistant') | list %}"
 ALTERNATE = "{% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('no') }}{% endif %}{% endfor %}"
+THINKS = TURNS.replace("{{ m.content", "{{ m.reasoning_content or '' }}{{ m.content")
 PLAIN: dict[str, Any] = {
     "stop_token": "<|im_end|>",
     "begins_with": "<|im_start|>",
@@ -55,7 +56,7 @@ PLAIN: dict[str, Any] = {
         (TURNS + "{{ '!' if messages | length == 2 }}" + PROMPT, {"prefix_stable": False}),
         (TURNS + "{{ '!' if messages | length == 3 }}" + PROMPT, {"prefix_stable": False, "grows": False}),
         (TURNS.replace("<|im_end|>", "") + PROMPT, {"stop_token": ""}),
-        (TURNS.replace("{{ m.content", "{{ m.reasoning_content or '' }}{{ m.content") + PROMPT, {"thinking": "kept"}),
+        (THINKS + PROMPT, {"thinking": "kept"}),
         (
             ANSWERS + TURNS.replace("{{ m.content", "{{ m.reasoning_content if m == answers[-1] }}{{ m.content") + PROMPT,
             {"thinking": "kept in the last turn"},
@@ -72,12 +73,19 @@ def test_by_hand(source: str, facts: dict[str, object]) -> None:
     assert certified(bind_source(source).template) == {**PLAIN, **facts}
 
 
+STRICT = """{% for m in messages %}{% if loop.first and m.role not in ('system', 'user') or loop.index0 and m.role != 'tool' and
+(m.role == 'assistant') == (messages[loop.index0 - 1].role in ('assistant', 'system')) %}{{ raise_exception('no') }}{% endif %}{% endfor %}"""
+
+
+def test_chats_that_a_strict_template_renders() -> None:
+    """A question comes first, and an answer behind each question or result."""
+    source = STRICT + "{{ tools or '' }}" + THINKS.replace("{{ m.content", "{{ m.tool_calls or '' }}{{ m.content") + PROMPT
+    assert certified(bind_source(source).template) == {**PLAIN, "thinking": "kept", "tools": "rendered", "alternation": True}
+
+
 def test_reasoning_and_tools() -> None:
     found = certified(bind(SHIPPED, "qwen3").template)
     assert (found["thinking"], found["tools"]) == ("kept in the last turn", "rendered")
-
-
-THINKS = TURNS.replace("{{ m.content", "{{ m.reasoning_content or '' }}{{ m.content")
 
 
 @pytest.mark.parametrize(
@@ -201,6 +209,15 @@ def test_findings_are_about_the_end_of_text_token_and_tokens_that_are_not_traine
     assert check_certificate(certificate, template, special=special, own=[template]).passed
     assert not check_certificate(named, template, special=special, own=[template]).passed
     assert not check_certificate(named, template, special={"eos_token": "</s>"}).passed
+    twice = {**named, "findings": [*named["findings"], *named["findings"]]}
+    others = {**named, "findings": [named["findings"][0].replace("start", "end")]}
+    for wrong, tokens in ((certificate, special), (twice, special), (others, special), (named, {**special, "bos_token": "<|im_start|>"})):
+        untrained = "" if "bos_token" in tokens else "<|im_start|>"
+        says = f"the tokens that may be untrained are {untrained}, and the findings are {wrong['findings']}"
+        assert check_certificate(wrong, template, special=tokens).summary == says
+    stops = f"answers end with '<|im_end|>' and the eos_token is '</s>', and the findings are {named['findings']}"
+    assert check_certificate(named, template, special={"eos_token": "</s>"}).summary == stops
+    assert check_certificate(certificate, template, special={}).summary == stops.replace("</s>", "").replace(str(named["findings"]), "[]")
 
 
 @pytest.mark.parametrize("number", [6, 7])

@@ -60,6 +60,8 @@ def test_one_example_for_each_answer() -> None:
     ("first", "options", "examples"),
     [
         (says("~Hm.", "One."), {}, 2),
+        (says("~ ", "One."), {}, 1),  # no reasoning that could be lost
+        (Turn("assistant", (Region(THINKING, "Hm.", drop=True), Region(TEXT, "One."))), {}, 1),
         (says("~Hm.", "One.", weights={0: 0.0, 1: 0.0}), {}, 1),
         (says("~Hm.", "One.", weights={0: 0.5, 1: 0.0}), {}, 2),
         (says("~Hm.", "One.", weights={1: 0.0}), {"train_thinking": False}, 1),
@@ -74,6 +76,17 @@ def test_one_example_for_each_answer() -> None:
 def test_which_answers_are_trained(first: Turn, options: dict[str, Any], examples: int) -> None:
     second = says("Two.", weights={0: 1.0})
     assert len(examples_again(chat(user("1?"), first, user("2?"), second), {**OPTIONS, **options}, last_only)) == examples
+
+
+def test_reasoning_is_lost_of_one_answer_and_kept_of_another() -> None:
+    assert len(examples_again(chat(*ROUNDS.turns[:4]), OPTIONS, last_only)) == 2
+    assert examples_again(chat(*ROUNDS.turns[:4]), OPTIONS, whole) == [chat(*ROUNDS.turns[:4])]
+
+
+@pytest.mark.parametrize(("unserved", "examples"), [((), 1), ((1,), 2), ((0,), 1), ((0, 3), 2)])
+def test_an_answer_behind_a_prompt_that_no_server_sends_ends_an_example(unserved: tuple[int, ...], examples: int) -> None:
+    sample = chat(user("1?"), says("One."), user("2?"), says("Two."))
+    assert len(examples_again(sample, OPTIONS, lambda given: replace(whole(given), unserved=unserved))) == examples
 
 
 def test_one_template_with_two_tokenizers() -> None:
@@ -114,6 +127,8 @@ def derived(*turns: Turn, image: str = "", eos: str = "<|end|>", **options: Any)
         ([says("One.", role=COMPLETION), says("Two.", role=COMPLETION)], {}, "⟦One.<|end|>Two.<|end|>⟧"),
         ([says("One.", role=COMPLETION), says("Two.", role=COMPLETION)], {"train_turns": "last"}, "‹One.›<|end|>⟦Two.<|end|>⟧"),
         ([says("One.", role=COMPLETION), says("Two.", role=COMPLETION)], {"train_on_eos": "last"}, "⟦One.⟧…<|end|>⟦Two.<|end|>⟧"),
+        ([says(each, role=COMPLETION) for each in "abc"], {"train_turns": "last"}, "‹a›<|end|>‹b›<|end|>⟦c<|end|>⟧"),
+        ([says(each, role=COMPLETION) for each in "abc"], {"train_on_eos": "last"}, "⟦a⟧…<|end|>⟦b⟧…<|end|>⟦c<|end|>⟧"),
         ([Turn(DOCUMENT, (Region(TEXT, "gone", drop=True),))], {"train_on_eos": "all"}, "<|end|>"),
         ([Turn(DOCUMENT, (Region(TEXT, "gone", drop=True), Region(TEXT, "kept")))], {}, "⟦kept<|end|>⟧"),
         ([Turn(DOCUMENT, (Region("quote", "own kind", 0.0),))], {}, "‹own kind›<|end|>"),
@@ -208,6 +223,17 @@ def test_they_agree(mine: list[Weighted], theirs: list[Weighted]) -> None:
 )
 def test_they_differ(derivation: list[Weighted], build: list[Weighted], says: str | None) -> None:
     assert disagreement(agreed_derived(*derivation), AGREED_TEXT, build) == says
+
+
+def test_another_render_is_told_before_any_weight() -> None:
+    other = AGREED_TEXT.replace("there", "these")
+    assert disagreement(agreed_derived(), other, [(14, 29, 1.0)]) == f"two renders of it differ: …{other!r}…, …{AGREED_TEXT!r}…"
+
+
+def test_of_a_long_difference_the_first_80_characters_are_shown() -> None:
+    text = "".join(map(chr, range(200, 300)))
+    says = f"{text[:80]!r} has loss weight 1 by its marks and 0 by its frames"
+    assert disagreement(agreed_derived(text=text), text, [(0, 100, 1.0)]) == says
 
 
 # -- Placeholders put into a derivation that has one token for each image: every place behind one moves -----------------------------------

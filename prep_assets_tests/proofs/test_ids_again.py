@@ -12,7 +12,8 @@ import pytest
 
 from prep_assets.proofs import reference_ids as ids_again
 from prep_assets.proofs.documents import Text, prove_texts
-from prep_assets.proofs.reference_ids import IdsAgain, reference_ids
+from prep_assets.proofs.reference_ids import IdsAgain, assemble, between, one_after_the_other, reference_ids
+from prep_assets.stores import arrays
 from prep_assets.text.ids import Flat
 from prep_assets_tests.tokenization.loaded import CONFIGS, Loaded, load
 
@@ -116,3 +117,25 @@ def flat(texts: Sequence[Sequence[int]]) -> Flat:
 def lists(found: Flat) -> list[list[int]]:
     assert found.ids.dtype == np.uint32 and found.offsets[0] == 0 and found.offsets[-1] == len(found.ids)
     return [found.ids[begin:end].tolist() for begin, end in zip(found.offsets[:-1], found.offsets[1:], strict=True)]
+
+
+@pytest.mark.parametrize(("step", "narrow"), [(1, 1 << 31), (2, 0), (3, 1 << 31), (1 << 20, 0)])
+def test_the_ids_of_texts_are_those_of_their_words(step: int, narrow: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrays, "STRETCH", step)
+    monkeypatch.setattr(ids_again, "NARROW", narrow)
+    words = [[7, 8], [9], [1, 2, 3], []]
+    known = flat(words)
+    for texts in ([[2], [], [0, 1, 0, 3]], [[], [3]], [[1, 1, 1, 2]], [[0], [1], [2], []]):
+        which, borders = np.array([word for text in texts for word in text], np.int32), np.cumsum([0, *map(len, texts)])
+        found = assemble(Flat(known.ids, known.offsets[:-1]), np.diff(known.offsets).astype(np.int32), which, borders)
+        assert lists(found) == [[id for word in text for id in words[word]] for text in texts]
+
+
+def test_control_tokens_between_texts() -> None:
+    assert lists(between(flat([[7, 8], [], [9]]), np.array([5, -1, -1, 0, -1, 6]))) == [[5], [7, 8], [], [0], [9], [6]]
+    assert lists(between(flat([]), np.array([0, 5]))) == [[0], [5]] and lists(between(flat([[7]]), np.array([-1]))) == [[7]]
+
+
+def test_heads_and_tails_of_texts() -> None:
+    found = one_after_the_other(flat([[1], [2, 3]]), flat([[4], [], [5, 6], [7]]), np.array([False, True, True, False]))
+    assert lists(found) == [[4], [1], [2, 3, 5, 6], [7]]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -9,8 +11,9 @@ import pytest
 
 from prep_assets.proofs import mask as module
 from prep_assets.proofs.derive import Derived, Expected
-from prep_assets.proofs.mask import Conversation, MaskProof, prove_identity, prove_masks, straddled
+from prep_assets.proofs.mask import Conversation, MaskProof, expected_ids, first_wrong, prove_identity, prove_masks, straddled
 from prep_assets.proofs.verdict import Verdict, Worst
+from prep_assets.text.ids import Flat
 from prep_assets.text.vocabulary import Vocabulary
 from prep_assets_tests.proofs.words import record, vocabulary
 from prep_assets_tests.tokenization.loaded import CONFIGS, load
@@ -54,6 +57,38 @@ def test_right_masks() -> None:
 def test_the_worst_row_has_both_derivations_and_the_token_at_which_they_part(given: Conversation, at: int, derivations: Any) -> None:
     worst = prove_masks([RIGHT, given], WORDS).worst
     assert worst is not None and (worst.at, worst.derivations) == (at, derivations)
+
+
+@pytest.mark.parametrize(
+    ("runs", "expected", "at"),
+    [
+        ([(10, 14)], ["Hello.<e>", "Hello.<e>"], -1),  # one is not trained at all
+        ([(3, 5), (10, 14)], ["Hello.<e>"], 3),
+        ([(3, 5), (11, 14)], ["Hi there", "Hello.<e>"], 10),
+        ([(3, 5), (10, 13)], ["Hi there", "Hello.<e>"], 13),
+        ([(10, 15)], ["Hello.<e>\n\n"], 14),  # where the row ends
+        ([(3, 5), (10, 14)], ["Hi there", "Help"], 11),
+        ([(3, 5), (10, 14)], ["Hi there", "Hell<e>"], 11),
+        ([(3, 5), (10, 14)], ["Hi there", "Hello<e>"], 12),
+        ([(3, 5), (10, 14)], ["Hi there\ufffd", "\ufffdHello.<e>"], -1),  # but for a part of a character
+    ],
+)
+def test_the_first_token_that_is_wrong(runs: list[tuple[int, int]], expected: list[str], at: int) -> None:
+    decoded = [WORDS.decode(RIGHT.ids[start:end].tolist()) for start, end in runs]
+    for texts, wanted in ((decoded, expected), ([f"\ufffd{text}" if at < 0 else text for text in decoded], expected)):
+        assert first_wrong(RIGHT.ids, runs, texts, wanted, WORDS) == at
+
+
+def test_a_verdict_says_what_was_counted() -> None:
+    proof = MaskProof(WORDS)
+    figures = dict(zip(proof.numbers, (1001, 0, 1002, 1003, 1004, 1005, 1006), strict=True))
+    proof.proven(figures, ["<s>", "<e>"])
+    says = "1,002 trained tokens of 1,001 rows decode to exactly the trained texts and their stop tokens '<e>', '<s>'"
+    says += "; the prefix property says where the answers of 1,004 rows begin and end; tags in the template say the same of 1,003 rows"
+    says += (
+        "; 1,005 tokens without attention decode to exactly the texts without it; 1,006 answers stand behind a prompt that no server sends"
+    )
+    assert proof.verdict() == Verdict(True, says, figures)
 
 
 LONG = "Hi there" * 10
@@ -168,11 +203,14 @@ def test_white_space_between_two_answers_is_not_trained(given: Conversation, say
         ([" ", " ", "Hi"], "first", False),
         (["Hi", "<s>", " ", "Hi"], "first", False),
         (["Hi", "<s>", " ", "Hi"], "always", True),
+        ([" ", "Hi"], "always", True),
+        ([" ", "Hi"], "never", False),
+        (["<s>", "Hi", " ", "Hi"], "always", False),
     ],
 )
 def test_a_space_of_the_tokenizers_own_may_be_trained(tokens: list[str], scheme: str, right: bool) -> None:
     given = two(tokens, Expected("Hi"))
-    given.mask[: tokens.index("<s>") + 1 if "<s>" in tokens else 0] = 0
+    given.mask[: max(0, len(tokens) - 2 - (tokens.count(" ") > 1))] = 0
     assert verdict_of(given, prefix_space=scheme)[0] is right
 
 
@@ -223,6 +261,12 @@ BROKEN = ["Hi", " there", "Hel", "\ufffd"]
         (row(range(3), (Expected("\ufffdlo."),), ["\ufffd", "lo", "."], cut="start"), True),
         (row(range(3), (Expected("lo."),), ["\ufffd", "lo", "."]), False),
         (row(range(3), (Expected("lo."),), [" ", "lo", "."], cut="start"), True),
+        # nowhere else
+        (row({0: 1, 1: 1, 3: 1}, (Expected("Hel"), Expected("Hi")), ["Hel", "\ufffd", ".", "Hi"], cut="end"), False),
+        (row(range(2), (Expected("Hel"),), ["Hel", "\ufffd", "."], cut="end"), False),
+        (row({0: 1, 2: 1, 3: 1}, (Expected("Hi"), Expected("lo")), ["Hi", ".", "\ufffd", "lo"], cut="start"), False),
+        (row({1: 1, 2: 1}, (Expected("lo"),), [".", "\ufffd", "lo"], cut="start"), False),
+        (row({0: 1, 2: 1, 3: 1}, (Expected("Hi"), Expected("lo")), ["Hi", ".", " ", "lo"], cut="start"), False),
     ],
 )
 def test_rows_that_were_cut(given: Conversation, passes: bool) -> None:
@@ -304,6 +348,26 @@ def test_rows_that_are_the_reference_s(shipped: Vocabulary) -> None:
     assert prove_identity(rows, shipped) == Verdict(True, "2 rows have the reference tokenizer's ids of their render", numbers)
     assert prove_identity(rows * 600, shipped).summary.startswith("1,200 rows have")
     assert prove_identity([record("a:0", np.zeros(0, np.int64))], shipped).passed, "a render without a character"
+    whole, cut = rows[0], record("a:1", np.array([5]), text=TEXT, controls=CONTROLS)
+    cut = replace(cut, left=replace(cut.left, ids=cut.ids, taken=7))
+    found = prove_identity([cut, whole, cut], shipped)
+    assert found.passed and found.numbers == {"rows_tokenized_again": 3, "control_tokens_in_content": 0, "tokens_cut_away": 14}
+    assert not prove_identity([replace(cut, ids=np.array([6]))], shipped).passed
+
+
+def test_of_a_render_the_text_between_its_control_tokens_is_tokenized() -> None:
+    """And whether it begins a document is known: there a tokenizer may write a space of its own."""
+    asked: list[Any] = []
+
+    def encode(texts: list[bytes], first: Any) -> Flat:
+        asked.extend(zip(texts, first.tolist(), strict=True))
+        return Flat(np.frombuffer(b"".join(texts), np.uint8).astype(np.uint32), np.cumsum([0, *map(len, texts)]))
+
+    reference: Any = SimpleNamespace(encode_utf8=encode)
+    renders = {"ab<e>c<s><s>d": ((2, 5), (6, 9), (9, 12)), "<e>é": ((0, 3),), "<s>": ((0, 3),), "": (), "x": ()}
+    found = expected_ids([Derived(text, (), controls, 0, ()) for text, controls in renders.items()], WORDS, reference)
+    assert [each.tolist() for each in found] == [[97, 98, 0, 99, 1, 1, 100], [0, *"é".encode()], [1], [], [120]]
+    assert asked == [(b"ab", True), (b"c", False), (b"d", False), ("é".encode(), False), (b"x", True)]
 
 
 @pytest.mark.parametrize(

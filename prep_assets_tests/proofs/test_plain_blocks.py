@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from prep_assets.extensions.selftest.mutations import MUTATIONS
 from prep_assets.proofs import chat_blocks as module
+from prep_assets.proofs import words
 from prep_assets.proofs.chat_blocks import PlainBlocks, PlainDerivation, answer_chat, strings_looked_for
 from prep_assets.proofs.derive import MaskOptions, derive
 from prep_assets.proofs.mask import Conversation, IdentityProof, Left, MaskProof, prove_identity, prove_masks
@@ -106,6 +107,21 @@ def test_ids_and_bytes_are_compared_each_by_itself(owner: Any, name: str, monkey
     ids[at] = next(number for number, own in enumerate(table) if len(own) == 1 and number != ids[at])
     monkeypatch.setattr(owner, name, lambda *given: np.ones(len(given[-1].lengths), bool))
     assert proven(bound, options, chats, [rows[0], replace(rows[1], ids=ids), rows[2]])[0] == [True, False, True]
+
+
+@pytest.mark.parametrize("part", ["ids", "mask"])
+@pytest.mark.parametrize("place", [0, 1, 7, -1])
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_one_wrong_token_is_that_of_its_row(number: int, place: int, part: str, bound: Bound, blocks: PlainBlocks) -> None:
+    """Of ids whose bytes are right, and of a mask whose ids are."""
+    chats, rows = rows_of(bound, TALKS, MaskOptions())
+    claims = claims_of(bound, [row.ids for row in rows], [row.mask for row in rows])
+    changed, at = getattr(claims, part).copy(), int(claims.begins[number]) + place % int(claims.lengths[number])
+    changed[at] = 1 - changed[at] if part == "mask" else changed[at] + 1
+    wrong: dict[str, Any] = {part: changed}
+    assert blocks.prove(chats, replace(claims, **wrong)).tolist() == [each != number for each in range(3)]
+    assert (blocks._masks.numbers["rows_checked"], blocks._identities.numbers["rows_tokenized_again"]) == (2, 2)
+    assert blocks._masks.numbers["trained_tokens"] == sum(int(row.mask.sum()) for at, row in enumerate(rows) if at != number)
 
 
 SPACED = """{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.role == 'assistant' %}<think>\n  \n</think>\n{% endif %}{{ m.content
@@ -244,7 +260,9 @@ def test_strings_that_a_template_only_writes_are_not_looked_for(source: str, wri
     assert strings_looked_for(source) == written
 
 
-def test_tokens_are_bytes_where_a_store_has_many(bound: Bound) -> None:
+@pytest.mark.parametrize("narrow", [1 << 31, 99, 0])
+def test_tokens_are_bytes_where_a_store_has_many(bound: Bound, narrow: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(words, "NARROW", narrow)
     vocabulary, table = bound.vocabulary, ByteTable(bound.vocabulary)
     ids = np.array(vocabulary.backend.encode("So it is é, 中 at 50%.", add_special_tokens=False).ids, np.uint16)
     assert not table.is_ready(vocabulary.size) and table.take(ids) is None

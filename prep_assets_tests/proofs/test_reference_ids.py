@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from tokenizers import Regex
 from tokenizers.pre_tokenizers import Sequence, Split
 
+from prep_assets.caches import CACHES
 from prep_assets.proofs import reference_ids, words
 from prep_assets.proofs import reference_ids as module
 from prep_assets.proofs.documents import Text, prove_texts
@@ -375,6 +376,30 @@ def test_an_added_token_that_reaches_over_such_a_place_forbids_it() -> None:
     assert cuts_unspaced(spec)
     over = {**spec["added_tokens"][0], "content": "猫，"}
     assert not cuts_unspaced({**spec, "added_tokens": [*spec["added_tokens"], over]})
+
+
+def test_words_are_kept_for_the_next_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Each tokenizer's own, where new ones came and none proved wrong."""
+    monkeypatch.setenv("PREP_ASSETS_CACHE", str(tmp_path))
+    other, cached = normalizing(SHIPPED), CACHES["reference ids"]
+
+    def known(vocabulary: Vocabulary = SHIPPED) -> set[bytes]:
+        cached.clear()
+        return {*module.reference_ids(vocabulary).words.known}
+
+    assert known() == set()
+    module.keep_words()
+    assert not [*tmp_path.rglob("*")], "there is none"
+    for cuts, kept in ((False, set()), (True, {b"the", b" cat"})):
+        reference = module.reference_ids(SHIPPED)
+        reference.encode(["the cat"])
+        reference.cuts = cuts
+        module.keep_words()
+        assert known() == kept
+    assert known(other) == set() and known() == {b"the", b" cat"}
+    monkeypatch.setattr(Words, "keep", lambda *_: pytest.fail("nothing is new"))
+    module.keep_words()
+    cached.clear()
 
 
 def test_the_key_of_words_on_disk_is_of_the_code_that_cuts_texts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

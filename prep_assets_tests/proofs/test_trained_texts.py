@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -244,8 +246,53 @@ def test_tags_begin_where_an_answer_does(header: str, lead: str, agrees: bool) -
         found = derive(CHAT, MaskOptions(), bound)
         assert found == replace(derive(CHAT, MaskOptions(), template(HARMONY)), tagged=True)
     else:
-        with pytest.raises(CheckFailed, match=r"marks \['Hello.<\|end\|>'\] of turn 1 as generated, which is '<\|message\|>Hello"):
+        says = r"^the training_template of template own marks \['Hello.<\|end\|>'\] of turn 1 as generated, which is '<\|message\|>Hello"
+        with pytest.raises(CheckFailed, match=says):
             derive(CHAT, MaskOptions(), bound)
+
+
+TALK = conversations.chat(conversations.user("Hi"), conversations.says("One."), conversations.user("And?"), conversations.says("Two."))
+UNSERVED = ". No server sends the prompt before it: set expand: turns, or train_turns: last"
+
+
+@pytest.mark.parametrize(
+    ("prompt", "marks", "options", "lacks"),
+    [
+        ("", ("One.", "Two."), {}, ""),
+        ("", ("Two.",), {}, "turn 1 as generated, which is 'One.<|e|>'"),
+        ("", ("Two.",), {"train_turns": "last"}, ""),
+        ("", ("One.",), {"train_turns": "last"}, "turn 3 as generated, which is 'Two.<|e|>'"),
+        ("<think>", (), {}, f"turn 1 as generated, which is 'One.<|e|>'{UNSERVED}"),
+    ],
+)
+@pytest.mark.parametrize("prompts", [False, True])
+def test_code_that_writes_chats_marks_the_answers_that_are_trained(
+    prompt: str, marks: tuple[str, ...], options: dict[str, Any], lacks: str, prompts: bool
+) -> None:
+    """Behind a prompt that no server sends its marks do not count where such answers are counted."""
+
+    def render(messages: Any, tools: Any, options: Any, prompted: bool) -> str:
+        return "".join(f"<|s|>{m['role']}\n{m['content']}<|e|>" for m in messages) + f"<|s|>assistant\n{prompt}" * prompted
+
+    def generated(*given: Any) -> tuple[tuple[int, int], ...]:
+        return tuple(found.span() for each in marks for found in re.finditer(re.escape(f"{each}<|e|>"), render(*given)))
+
+    code: Any = SimpleNamespace(render=render, render_again=render, generated=generated)
+    own = replace(conversations.template(f"code: {prompt}, {marks}"), renderer=code)
+    if lacks and not (prompt and prompts):
+        with pytest.raises(CheckFailed) as raised:
+            derive(TALK, MaskOptions(**options), own, prompts=prompts)
+        assert str(raised.value) == f"template own marks [] of {lacks}"
+    else:
+        assert derive(TALK, MaskOptions(**options), own, prompts=prompts).unserved == ((1, 3) if prompt else ())
+
+
+@pytest.mark.parametrize("prompts", [False, True])
+def test_tags_of_a_template_count_behind_any_prompt(prompts: bool) -> None:
+    source = (MARKS_WRONG.replace("LAST", "2") + "{%- if add_generation_prompt -%}{{- '<think>' -}}{%- endif -%}").replace("CUT", "5")
+    with pytest.raises(CheckFailed) as raised:
+        derive(CHAT, MaskOptions(), conversations.template(source), prompts=prompts)
+    assert str(raised.value) == "template own marks [' y'] of turn 3 as generated, which is 'See you.<|e|>'"
 
 
 @pytest.mark.parametrize(

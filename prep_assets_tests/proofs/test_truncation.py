@@ -59,16 +59,17 @@ def tokens_of(derived: Derived, words: Vocabulary) -> list[Token]:
     return found
 
 
-def trained_in(derived: Derived, kept: list[Token]) -> list[str]:
-    """The trained texts of some tokens."""
-    texts = [
-        "".join(derived.text[token.start : token.end] for token in kept if each.start <= token.start < each.end)
-        for each in derived.expected
-    ]
+def trained_in(derived: Derived, kept: list[Token], words: Vocabulary) -> list[str]:
+    """The trained texts of some tokens: the characters of which no token is gone."""
+    gone = set[int]()
+    for token in tokens_of(derived, words):
+        gone |= set() if token in kept else {*range(token.start, token.end)}
+    texts = ["".join(derived.text[at] for at in range(each.start, each.end) if at not in gone) for each in derived.expected]
     return [text for text in texts if text]
 
 
 TALK = Sample((turn(USER, "Ten red apples and ten green pears?"), turn(ASSISTANT, "They are in one basket.")))
+SIGNS = Sample((turn(ASSISTANT, "\U0001f600 caf\u00e9 \u732b"), turn(USER, "\u732b?"), turn(ASSISTANT, "\u732b\U0001f600")))
 LONGER = Sample(
     (
         turn(SYSTEM, "Be brief."),
@@ -86,7 +87,7 @@ def left(sample: Sample, words: Vocabulary, limit: int, mode: str, *, length: in
     return left_of(sample, limit if length is None else length, Truncation(mode, limit, **more), rendered, words)
 
 
-@pytest.mark.parametrize("sample", [TALK, LONGER])
+@pytest.mark.parametrize("sample", [TALK, LONGER, SIGNS])
 @pytest.mark.parametrize(
     ("mode", "kept"), [("end", lambda tokens, limit: tokens[:limit]), ("start", lambda tokens, limit: tokens[-limit:])]
 )
@@ -97,22 +98,25 @@ def test_an_end_is_cut_off(sample: Sample, mode: str, kept: Callable[[list[Token
         found, stays = left(sample, words, limit, mode), kept(tokens, limit)
         assert found.ids is not None and found.ids.tolist() == [token.id for token in stays]
         assert (found.cut, found.taken, found.weights) == (mode, len(tokens) - limit, None)
-        assert [each.text for each in found.expected if each.text] == trained_in(derived, stays)
-        assert [each.stop for each in found.expected if each.text] == [END * text.endswith(END) for text in trained_in(derived, stays)]
+        assert [each.text for each in found.expected if each.text] == trained_in(derived, stays, words)
+        assert [each.stop for each in found.expected if each.text] == [
+            END * text.endswith(END) for text in trained_in(derived, stays, words)
+        ]
         assert {each.weight for each in found.expected} <= {1.0}
 
 
-@pytest.mark.parametrize("sample", [TALK, LONGER])
+@pytest.mark.parametrize("sample", [TALK, LONGER, SIGNS])
 def test_an_answer_that_is_cut_ends_with_its_stop(sample: Sample, words: Vocabulary) -> None:
     derived = rendered(sample)
     tokens = tokens_of(derived, words)
     for limit in range(1, len(tokens)):
         found, last = left(sample, words, limit, "end", keeps_stop=True), tokens[limit - 1]
         stays, amid = tokens[:limit], any(each.start <= last.start < each.end for each in derived.expected)
-        texts = trained_in(derived, stays)
+        texts = trained_in(derived, stays, words)
         if amid:
             kept = derived.text[max(each.start for each in derived.expected if each.start <= last.start) : last.start]
-            stays, texts[-1] = [*stays[:-1], Token(words.control[END], 0, 0)], f"{kept}{END}"
+            stays = [*stays[:-1], Token(words.control[END], 0, 0)]
+            texts = [*(each.text for each in derived.expected if each.end <= last.start), f"{kept}{END}"]
         assert found.ids is not None and found.ids.tolist() == [token.id for token in stays]
         assert (found.cut, found.taken) == ("end", len(tokens) - limit)
         assert [each.text for each in found.expected if each.text] == texts
