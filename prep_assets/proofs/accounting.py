@@ -22,7 +22,7 @@ from prep_assets.proofs.sampled import FILE, Sampled, numbers_of
 from prep_assets.proofs.second_reading import is_held_out
 from prep_assets.proofs.selection import DUPLICATE, DUPLICATES, FILTERS, GOOD, SAYS, Again, Selected, reason_fault
 from prep_assets.proofs.verdict import Numbers, Verdict, Worst, holds, wrong_claim
-from prep_assets.stores.arrays import Spool, argsort, compress, equals_previous, fill_column, predecessors, stretches, take
+from prep_assets.stores.arrays import Spool, argsort, compress, equals_previous, fill_column, take
 
 # Accounting: every record that was read is kept, or rejected with a recorded reason; the counts of a manifest are recounted.
 
@@ -289,13 +289,10 @@ class Stored(Struct, frozen=True):
     belongs: npt.NDArray[np.int8]
 
     @classmethod
-    def of(cls, place: Ints, held_out: npt.NDArray[np.bool_], belongs: npt.NDArray[np.int8] | None = None) -> Stored:
+    def of(cls, place: Ints, held_out: npt.NDArray[np.bool_], belongs: npt.NDArray[np.int8]) -> Stored:
         """Sort the records by place."""
-        says = np.full(len(place), -1, np.int8) if belongs is None else belongs
-        if all((place[part] >= predecessors(place, part, 0)).all() for part in stretches(len(place))):
-            return cls(place, held_out, says)
         ordered = argsort(place)
-        return cls(take(place, ordered), take(held_out, ordered), take(says, ordered))
+        return cls(take(place, ordered), take(held_out, ordered), take(belongs, ordered))
 
 
 @dataclass(slots=True)
@@ -428,7 +425,7 @@ class Ledger:
         twice = compress(equals_previous(place))
         if len(twice):
             numbers["faults"] += 1
-            self.worst = Worst(self._name(*divmod(int(place[twice[0]]), 1 << 40)), "is stored twice")
+            self.worst = Worst(self._name(*divmod(int(place[twice[0]]), 1 << FILE)), "is stored twice")
         if (beyond := len(place) - numbers["rows_stored"]) > len(twice):
             self._note("the store", f"holds {beyond:,} records that its sources do not offer, or that are beyond a limit")
         if unclaimed := self.refusals.left():

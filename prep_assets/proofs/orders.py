@@ -9,11 +9,11 @@ from __future__ import annotations
 import hashlib
 from bisect import bisect_left, insort
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from fractions import Fraction
 from heapq import heappop, heappush
-from itertools import chain, count, islice
-from math import ceil
+from itertools import chain, islice
+from math import ceil, lcm
 from typing import Any
 
 import numpy as np
@@ -171,7 +171,7 @@ def expected_places(lengths: Ints, packing: Mapping[str, Any]) -> Places:
         packing: ``strategy``, ``row_len``, ``tail``, ``overlong``, ``buckets`` and ``align`` of the options.
     """
     row_len, strategy, multiple = int(packing["row_len"]), packing["strategy"], multiple_of(packing)
-    member, start, length = _table(_cut(numbers(lengths), row_len, strategy, packing["overlong"]), 3)
+    member, start, length = _columns(_cut(numbers(lengths), row_len, strategy, packing["overlong"]))
     if strategy in ("concat", "simple"):
         row = _column(len(length), (_stream if strategy == "concat" else _next_fit)(numbers(with_padding(length, multiple)), row_len))
         if strategy == "concat" and packing["tail"] == "drop":
@@ -184,7 +184,7 @@ def expected_places(lengths: Ints, packing: Mapping[str, Any]) -> Places:
         by_size = argsort(fill_column(len(size), lambda part: longest - size[part]))
         member, start, length = (take(column, by_size) for column in (member, start, length))
         row, opened = zeros(len(length)), 0
-        bounds = np.array(packing.get("buckets") or [], np.int64)
+        bounds = np.array(packing.get("buckets") or [])
         bucket = fill_column(len(length), lambda part: (lengths[member[part], None] > bounds).sum(axis=1))
         for number in range(len(bounds) + 1):
             in_bucket = compress(equals(bucket, number))
@@ -207,13 +207,7 @@ def multiple_of(packing: Mapping[str, Any]) -> int:
     if align is None:
         return 1
     ranks, layer_ranks = int(align["context_parallel"]), int(align["tensor_parallel"])
-    splits = [
-        int(align["multiple_of"]),
-        2 * ranks if ranks > 1 else 1,
-        ranks * layer_ranks if align["sequence_parallel"] else 1,
-    ]
-    most = max(splits)
-    return next(places for places in count(most, most) if not any(places % split for split in splits))
+    return lcm(int(align["multiple_of"]), 2 * ranks if ranks > 1 else 1, ranks * layer_ranks if align["sequence_parallel"] else 1)
 
 
 def with_padding(lengths: Ints, multiple: int) -> Ints:
@@ -277,7 +271,7 @@ def _first_fit(lengths: Ints, row_len: int) -> Iterator[int]:
 
 def _best_fit(lengths: Ints, row_len: int) -> Iterator[int]:
     """Yield the row of each piece: the fullest with room, of equally full ones the first. `rooms` are the sorted rooms of `rows`."""
-    rooms, rows, opened, least = list[int](), defaultdict[int, list[int]](list), 0, int(lengths.min(initial=row_len))
+    rooms, rows, opened = list[int](), defaultdict[int, list[int]](list), 0
     for length in numbers(lengths):
         at = bisect_left(rooms, length)
         if at < len(rooms):
@@ -287,20 +281,20 @@ def _best_fit(lengths: Ints, row_len: int) -> Iterator[int]:
                 del rooms[at]
         else:
             room, row, opened = row_len, opened, opened + 1
-        if (left := room - length) >= least:
-            if not rows[left]:
-                insort(rooms, left)
-            heappush(rows[left], row)
+        left = room - length
+        if not rows[left]:
+            insort(rooms, left)
+        heappush(rows[left], row)
         yield row
 
 
-def _table(rows: Iterator[Sequence[int]], width: int) -> tuple[Ints, ...]:
-    """Return tuples of integers as columns."""
+def _columns(rows: Iterator[tuple[int, int, int]]) -> tuple[Ints, Ints, Ints]:
+    """Return three columns of integers."""
     spool = Spool(np.int64)
     while batch := list(islice(rows, _AT_ONCE)):
-        spool.append(np.fromiter(chain.from_iterable(batch), np.int64, width * len(batch)))
-    table = spool.array().reshape(-1, width)
-    return tuple(fill_column(len(table), lambda part, at=at: table[part, at]) for at in range(width))  # type: ignore[misc]
+        spool.append(np.fromiter(chain.from_iterable(batch), np.int64))
+    first, second, third = spool.array().reshape(-1, 3).T
+    return first, second, third
 
 
 def _column(count: int, values: Iterator[int]) -> Ints:

@@ -274,6 +274,7 @@ def check_positions(positions: Any, table: Table) -> Verdict:
     """
     assert table.pieces is not None
     row, offset, length = (np.asarray(table.pieces.fields[field]) for field in ("row", "row_offset", "length"))
+    numbers = {"positions": len(table) * table.width}
     for rows in batches(np.arange(1, len(table) + 1) * table.width, BLOCK):
         first, stop = rows.start * table.width, rows.stop * table.width
         pieces, block = slice(*np.searchsorted(row, [rows.start, rows.stop]).tolist()), np.asarray(positions[first:stop])
@@ -281,8 +282,7 @@ def check_positions(positions: Any, table: Table) -> Verdict:
         counted = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         wanted[np.repeat(row[pieces] * table.width + offset[pieces] - first, lengths) + counted] = counted
         if (at := first_difference(block, wanted)) is not None:
-            row, place = divmod(first + at, table.width)
+            number, place = divmod(first + at, table.width)
             what = f"position id {int(block[at])} at place {place}, its piece begins {int(wanted[at])} before"
-            return Verdict(False, f"row {row:,}: {what}", {"positions": block.size}, Worst(f"row {row:,}", what))
-    count = len(table) * table.width
-    return Verdict(True, f"{count:,} position ids count from 0 in each piece", {"positions": count})
+            return fails(f"row {number:,}", what, numbers)
+    return Verdict(True, f"{numbers['positions']:,} position ids count from 0 in each piece", numbers)

@@ -147,6 +147,27 @@ def test_a_field_that_the_manifest_does_not_name_is_found_in_sampled_rows(number
     assert fields.faults(list) == (says if found else [])
 
 
+@pytest.mark.parametrize(
+    ("first", "every", "found"),
+    [(5, False, [5, 64, 128]), (64, False, [64, 128]), (65, False, [65, 128]), (5, True, [5, 6, 63, 64, 65, 128, 129])],
+)
+def test_which_rows_are_searched_for_fields_that_the_manifest_does_not_name(first: int, every: bool, found: list[int]) -> None:
+    """The first row that reached the schema, and one in 64 by its number; of a field in the manifest that all rows have, no row is."""
+    searched = list[int]()
+
+    def passed_over(row: Mapping[str, Any]) -> set[str]:
+        searched.append(row["at"])
+        return set()
+
+    numbers = [4, 5, 6, 63, 64, 65, 128, 129]
+    fields, rows = Fields("d", {"at": 6} if every else {}, [], passed_over, every=every), [{"at": number} for number in numbers]
+    for part in (slice(0, 3), slice(3, 8)):
+        reached = [at for at, number in enumerate(numbers[part]) if number >= first]
+        fields.add(numbers[part], rows[part], reached)
+    assert searched == found
+    assert fields.found == ({"at": 7} if every else {})
+
+
 # -- The ledger on a store of rows: each row that is not where it belongs, in the words of the verdict ------------------------------------
 
 pytestmark = pytest.mark.usefixtures("short_stretches")
@@ -275,6 +296,10 @@ WRONG_LEDGERS: list[tuple[dict[str, Any], str]] = [
         "c.jsonl:1 is refused (and 1,000 more are), though it is stored, or no row that is read",
     ),
     ({"rows": [*LEDGER_ROWS, block(2, [4])]}, "file 3:5 is neither stored nor refused"),
+    (
+        {"held": stored((0, 0, False, 0), (0, 1, False, 0), (0, 3, True, 1), *[(1, 0, False, 0)] * 2), "fate": "good", "refused": []},
+        "b.jsonl:1 is stored twice",
+    ),
 ]
 """What is otherwise than in books that balance, and the one fault."""
 
@@ -290,6 +315,60 @@ def test_a_row_that_is_not_where_it_belongs(otherwise: dict[str, Any], says: str
     verdict = ledger.verdict()
     assert (verdict.passed, verdict.numbers["faults"], verdict.summary) == (False, 1, f"1 faults; first {says}")
     assert verdict.worst is not None and f"{verdict.worst.where} {verdict.worst.note}" == says
+
+
+def test_faults_are_counted_and_the_first_is_named() -> None:
+    """But for a record that is stored twice, which comes before all others."""
+    held = stored((0, 0, True, 0), (0, 1, False, 1), (0, 3, True, 1))
+    verdict = gone_through([*LEDGER_ROWS, block(1, [7])], held, REFUSED)
+    assert verdict.summary == "3 faults; first a.jsonl:1 is stored held out, and belongs to what is to train on"
+    twice = stored((0, 0, True, 0), (0, 1, False, 1), (0, 3, True, 1), (0, 3, True, 1))
+    assert gone_through([*LEDGER_ROWS, block(1, [7])], twice, REFUSED).summary == "4 faults; first a.jsonl:4 is stored twice"
+
+
+@pytest.mark.parametrize(("ruling", "repeated"), [(None, 3), ("", 0)])
+def test_rejections_that_only_the_same_code_repeats(ruling: str | None, repeated: int) -> None:
+    """A payload and a detail that are as they must be are no fault."""
+    refused = [(f"a.jsonl:{row + 1}", "schema/x", payload_of(row), payload_print("so")) for row in range(3)]
+    ledger = Ledger(Refusals(refused, NAMES), stored(), (False, False), content, always("schema/x: so"), proves=lambda why, row: ruling)
+    ledger.add(block(0, range(3)))
+    verdict = ledger.verdict()
+    assert verdict.passed and verdict.numbers["rejections_repeated"] == repeated
+    assert verdict.summary == "3 rows, read again, are where they belong: 0 stored, 0 of them held out, 3 refused, 0 of them duplicates" + (
+        "; 3 rejections repeated by the same code" if repeated else ""
+    )
+
+
+class EveryOther:
+    """Chooses rows by their number alone."""
+
+    def takes(self, number: int, row: Mapping[str, Any]) -> bool:
+        assert row in ({"row": 2}, {"row": 3}, {"row": 4}, {"row": 5})
+        return number % 2 == 0
+
+
+def test_what_is_told_of_rows_that_reached_their_schema() -> None:
+    """All but those that cannot be read, are not wanted, or that the schema refused; of them are judged those that are chosen."""
+    fates = ["unreadable", "filtered", "good", "good", "good", "good", "good", "duplicate"]
+    reasons = {0: "records/x", 1: "records/forgotten", 3: "tokenize/too_long", 6: "schema/x", 7: DUPLICATES}
+    refused = [(f"b.jsonl:{row + 1}", reason) for row, reason in reasons.items()]
+    held = stored(*((1, row, False, 0) for row in range(8) if row not in reasons))
+    told = list[Any]()
+    ledger = Ledger(
+        Refusals(refused, NAMES),
+        held,
+        (False, False),
+        content,
+        lambda files, rows, payloads: [reasons[row] for row in rows],
+        seen=lambda numbers, rows, read: told.append((numbers, rows, read)),
+        takes=lambda row: f"it is {row['row']}",
+        sampled=EveryOther(),  # type: ignore[arg-type]
+    )
+    rows = block(1, range(8), fates)
+    ledger.add(rows)
+    assert told == [([37 + row for row in range(8)], rows.payloads, [2, 3, 4, 5])], "numbers of a second file begin with 37"
+    verdict = ledger.verdict()
+    assert verdict.summary == "2 faults; first b.jsonl:4 is taken by its schema, but it is 3"
 
 
 def test_rejected_rows_of_several_blocks_are_judged_together() -> None:
@@ -316,6 +395,9 @@ def test_a_line_that_says_what_its_row_and_its_reason_are() -> None:
         assert Refusals(lines, NAMES).shows(0, row) is right
         assert Refusals(lines, NAMES).says(0, "why") and not Refusals(lines, NAMES).says(0, "other")
     assert Refusals([("a.jsonl:1", "records/filtered_by_where", payload_print(""), 0)], NAMES).shows(0, row)
+    half = '{"row": "\\ud800"}'  # half a surrogate pair is spelled out in the file
+    lines = [("a.jsonl:1", "schema/x", payload_print(half, len('{"row": "?"}')), payload_print("no \\udc00"))]
+    assert Refusals(lines, NAMES).shows(0, {"row": "\ud800"}) and Refusals(lines, NAMES).says(0, "no \udc00")
 
 
 def test_names_with_colons() -> None:

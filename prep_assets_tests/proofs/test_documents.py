@@ -341,7 +341,39 @@ def test_a_space_before_a_text_that_is_judged_in_parts(blind: Any, monkeypatch: 
         assert verdict_of(texts, Bytes(size=1, prefix_space=scheme), batch=1).passed is passes, (scheme, text, ids)
 
 
-# -- What is told of texts to who tokenizes them again ------------------------------------------------------------------------------------
+@pytest.mark.usefixtures("ids_agree")
+@pytest.mark.parametrize("at", range(5))
+def test_the_first_document_with_other_ids(at: int) -> None:
+    """What stands before it was compared, and the batches before its own were decoded."""
+    texts = made("One", "Two", "Three", "Four", "Five")
+    texts[at] = replace(texts[at], ids=np.array([*b"Thousand", *range(1000)]))
+    texts[4] = replace(texts[4], ids=texts[4].ids[1:]) if at < 4 else texts[4]
+    what = f"1,008 ids differ from the tokenizer's {len(texts[at].text)}"
+    numbers = {"documents_decoded": at // 3 * 3, "documents_compared": at + 1}
+    assert verdict_of(texts, batch=3) == Verdict(False, f"{at}: {what}", numbers, Worst(f"{at}", what, (*b"Thousand", *range(1000))))
+
+
+@pytest.mark.usefixtures("ids_agree")
+def test_which_engine_tokenized_the_texts() -> None:
+    engines = SimpleNamespace(first=SimpleNamespace(name="swift"))
+    said = "1 documents have the tokenizer's ids, 1 decode to their text"
+    by = "; 1,234 texts were tokenized by the reference library, the others by swift"
+    assert verdict_of(made("One"), engines=engines) == Verdict(True, said + by, figures(1, 1, 0, 1234))
+
+
+def test_what_is_told_of_texts_to_who_tokenizes_them_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each part alone; whether it begins a text, and whether its document is among the first tokens."""
+    told = list[Any]()
+
+    class Told(Agrees):
+        def encode(self, texts: Sequence[str], first: Any, early: Any) -> Flat:
+            told.extend(zip(texts, first.tolist(), early.tolist(), strict=True))
+            return super().encode(texts, first, early)
+
+    monkeypatch.setattr(module, "IdsAgain", Told)
+    texts = [*made("One"), Text("1", "unused", np.array([1, *b"a", 1, *b"b"]), ("a", "b"), early=True), *made("Two")]
+    verdict_of([*texts, replace(texts[0], early=True)], batch=4)
+    assert told == [("One", True, False), ("a", False, True), ("b", False, True), ("Two", True, False), ("One", True, True)]
 
 
 # -- A document that was cut for fill-in-the-middle, put together again from either order -------------------------------------------------

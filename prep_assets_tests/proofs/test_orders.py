@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from prep_assets.config.family import Align
 from prep_assets.errors import ConfigError, PrepAssetsError
 from prep_assets.packing import by_work, evenness, mix, pack, strategies
-from prep_assets.proofs.orders import _nearest, expected_places
+from prep_assets.proofs.orders import Order, _nearest, expected_blend, expected_order, expected_places, multiple_of
 from prep_assets.proofs.packed import check_mixture
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.stores import arrays as columns
@@ -387,6 +388,67 @@ def test_plan_and_check_take_little_more_memory_for_more_records(monkeypatch: py
         return peak(work)
 
     assert packed(40_000) < 2 * packed(10_000)
+
+
+# -- Orders that can be read ------------------------------------------------------------------------------------------------------------
+
+TENS = {"b": np.full(2, 10), "a": np.full(4, 10)}
+UNSHUFFLED = {"weights": None, "epochs": None, "max_items": None, "seed": 7, "shuffle": False}
+
+
+def read(order: Order) -> str:
+    assert (order.length == 10).all()
+    return " ".join(f"{'ab'[source]}{record}" for source, record in zip(order.source.tolist(), order.record.tolist(), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("options", "records"),
+    [
+        ({}, "a0 a1 a2 a3 b0 b1"),
+        ({"max_items": {"a": 2}}, "a0 a1 b0 b1"),
+        ({"epochs": {"b": 2.5, "a": 0.6}}, "a0 a1 b0 b1 b0 b1 b0"),
+        ({"max_items": {"a": 3}, "epochs": {"a": 1.5}}, "a0 a1 a2 a0 a1 b0 b1"),
+        ({"weights": {"a": 1.0, "b": 1.0}}, "a0 a1 b0 b1"),
+        ({"weights": {"a": 4.0, "b": 1.0}}, "a0 a1 a2 a3 b0"),
+        ({"weights": {"a": 1.0, "b": 0.0}}, "a0 a1 a2 a3"),
+        ({"weights": {"a": 1.0, "b": 3.0}, "epochs": {"b": 2.0}}, "a0 b0 b1 b0 b1"),
+    ],
+)
+def test_the_records_of_a_table(options: dict[str, Any], records: str) -> None:
+    assert read(expected_order(TENS, UNSHUFFLED | options)) == records
+
+
+def phase(tokens: int | None, a: float | None = None, b: float = 0.0) -> dict[str, Any]:
+    return {"tokens": tokens, "weights": None if a is None else {"a": a, "b": b}}
+
+
+@pytest.mark.parametrize(
+    ("phases", "epochs", "items"),
+    [
+        ([phase(None)], None, ["a0 b0 a1 a2 b1 a3"]),
+        ([phase(None)], {"b": 2.0, "a": 0.5}, ["b0 a0 b1 b0 a1 b1"]),
+        ([phase(None, 1, 1)], None, ["a0 b0 a1 b1"]),
+        ([phase(None, 4, 1)], None, ["a0 a1 b0 a2 a3"]),
+        ([phase(None, 2, 0)], None, ["a0 a1 a2 a3"]),
+        ([phase(30)], None, ["a0 b0 a1"]),
+        ([phase(15, 1)], None, ["a0"]),
+        ([phase(45)], {"a": 0.25, "b": 2.0}, ["b0 b1 a0 b0 b1"]),
+        ([phase(20, 1, 1), phase(30, 2, 1)], None, ["a0 b0", "a1 b1 a2"]),
+        ([phase(20, 1, 1), phase(40, 1, 1)], {"b": 2.0}, ["a0 b0", "a1 b1 a2 b0"]),
+    ],
+)
+def test_the_items_of_a_blend(phases: list[dict[str, Any]], epochs: dict[str, float] | None, items: list[str]) -> None:
+    """Those of a domain are in the middle of equal parts of a phase; of two at one place that of the first domain comes first."""
+    options = {**phases[0], "schedule": phases if len(phases) > 1 else None, "epochs": epochs, "seed": 7, "shuffle": False}
+    assert [*map(read, expected_blend(TENS, options))] == items
+
+
+def test_a_multiple_that_every_rank_divides() -> None:
+    for context, tensor, sequence, least in product((1, 2, 3, 4), (1, 2, 6), (False, True), (1, 8, 9)):
+        align = {"context_parallel": context, "tensor_parallel": tensor, "sequence_parallel": sequence, "multiple_of": least}
+        parts = [least, 1 if context == 1 else 2 * context, context * tensor if sequence else 1]
+        assert multiple_of({"align": align}) == next(places for places in range(1, 10_000) if not any(places % part for part in parts))
+    assert multiple_of({}) == multiple_of({"align": None}) == 1
 
 
 # -- The order of a mixture, worked out here from the definition with PCG64's own outputs -------------------------------------------------

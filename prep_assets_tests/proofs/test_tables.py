@@ -15,12 +15,12 @@ from prep_assets.extensions.lines import proofs as of_lines
 from prep_assets.extensions.lines.merged import Merged
 from prep_assets.extensions.lines.proofs import Copies, check_copies
 from prep_assets.proofs import tables as module
-from prep_assets.proofs.tables import border_fault, check_pieces, check_positions, check_rows
+from prep_assets.proofs.tables import border_fault, check_pieces, check_positions, check_rows, first_difference, gather
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.stores import arrays as columns
 from prep_assets.stores.table import MARGIN, Ragged, Table
 from prep_assets_tests.peak import peak
-from prep_assets_tests.proofs.tables import EOS, MASKS, PAD, RECORDS, SIZE, lines, store, table, with_column
+from prep_assets_tests.proofs.tables import EOS, MASKS, PAD, RECORDS, SIZE, lines, packed, store, table, with_column
 
 # -- Merged tables ------------------------------------------------------------------------------------------------------------------------
 
@@ -185,6 +185,44 @@ def test_a_piece_that_is_not_of_its_record(changes: dict[str, list[Any]], row: i
     assert proven(**changes) == Verdict(False, f"row {row}: {what}", {"tokens_checked": checked}, worst)
 
 
+@pytest.mark.usefixtures("block")
+def test_pieces_of_one_token_and_of_none() -> None:
+    """Rows of 2: a record each place, the second row of another domain; and a table without rows."""
+    rows = {"tokens": [[5, 6], [7, 8]]}
+    pieces = {"row": [0, 0, 1, 1], "row_offset": [0, 1, 0, 1], "length": [1] * 4, "source": [0, 0, 1, 1], "record": [0, 1, 0, 1]}
+    parts = {"a": store([5], [6]), "b": store([7], [8])}
+    numbers = {"tokens_checked": 4, "rows_checked": 2}
+    whole = check_pieces(packed(rows, {**pieces, "start": [0] * 4}, ("a", "b")), parts)
+    assert whole == Verdict(True, "4 packed tokens equal their records, tokens and mask", numbers)
+    swapped = check_pieces(packed(rows, {**pieces, "start": [0] * 4, "record": [0, 1, 1, 0]}, ("a", "b")), parts)
+    assert swapped.summary == "row 1: tokens differs from b record 1 at place 0 of the row"
+    none = packed({"tokens": np.zeros((0, 5), int)}, {field: [] for field in (*pieces, "start")})
+    assert check_pieces(none, {"a": store([5])}).numbers == {"tokens_checked": 0, "rows_checked": 0}
+
+
+def test_stretches_of_several_arrays() -> None:
+    """End to end in the order in which they are asked for, whichever of them are neighbours."""
+    draw, arrays = random.Random(5), [np.arange(10), 100 + np.arange(10)]
+    for _ in range(300):
+        asked = [(draw.randrange(2), *sorted((draw.randrange(11), draw.randrange(11)))) for _ in range(draw.randrange(6))]
+        number, starts, ends = np.array(asked, int).reshape(-1, 3).T
+        expected = [value for which, start, end in asked for value in arrays[which][start:end].tolist()]
+        assert gather(arrays, number, starts, ends).tolist() == expected, asked
+
+
+@pytest.mark.parametrize(
+    ("stored", "expected", "at"),
+    [
+        ([1, 2, 3], [1, 2, 3], None),
+        ([1, 2, 3], [1, 5, 4], 1),
+        ([], [], None),
+        *(([1.0, one], [1.0, other], at) for one, other, at in (("nan", "nan", None), ("nan", 2.0, 1), (2.0, "nan", 1))),
+    ],
+)
+def test_the_first_place_at_which_values_differ(stored: list[Any], expected: list[Any], at: int | None) -> None:
+    assert first_difference(np.array(stored, float), np.array(expected, float)) == at
+
+
 COUNTED = [0, 1, 2, 0, 1, 0, 1, 2, 3, 0]
 
 
@@ -196,7 +234,7 @@ def test_positions_count_from_the_begin_of_each_piece() -> None:
         for wrong in {0, 1, 4, -1} - {right}:
             what = f"position id {wrong} at place {at % 5}, its piece begins {right} before"
             found = check_positions(np.array([*COUNTED[:at], wrong, *COUNTED[at + 1 :]]), table())
-            assert (found.passed, found.summary, found.worst) == (False, f"row {at // 5}: {what}", Worst(f"row {at // 5}", what))
+            assert found == failed(f"row {at // 5}", what, {"positions": 10})
 
 
 SEEN = [[1, 1, 1, 0, 1], [1, 0, 1, 1, 0]]
@@ -229,6 +267,36 @@ def test_pieces_have_the_attention_of_their_records(changed: list[list[int]] | N
 def test_documents_that_nothing_ends(records: list[list[int]], bos: int | None, where: str | None) -> None:
     verdict = check_rows(store(*records), vocabulary_size=SIZE, eos_id=EOS, bos_id=bos, ended=False)
     assert (verdict.worst.where if verdict.worst else None) == where
+
+
+@pytest.mark.parametrize(
+    ("records", "says"),
+    [
+        ([[1, 5, EOS], [1, EOS]], None),
+        ([[1, 5, EOS], [1, 5]], "record 1: 0 end-of-text tokens, the last token is none"),
+        ([[1, EOS, 5]], "record 0: 1 end-of-text tokens, the last token is none"),
+        ([[1, EOS, EOS]], "record 0: 2 end-of-text tokens, the last token is one"),
+        ([[5, EOS]], "record 0: 0 begin-of-text tokens, the first token is none"),
+        ([[1, EOS], [5, 1, EOS]], "record 1: 1 begin-of-text tokens, the first token is none"),
+        ([[1, 1, EOS]], "record 0: 2 begin-of-text tokens, the first token is one"),
+        ([[1, EOS], []], "record 1: 0 tokens"),
+    ],
+)
+def test_first_and_last_tokens(records: list[list[int]], says: str | None) -> None:
+    verdict = check_rows(store(*records), vocabulary_size=SIZE, eos_id=EOS, bos_id=1)
+    assert (None if verdict.passed else verdict.summary) == says
+
+
+def test_types_of_columns() -> None:
+    records, numbers = store([5], [6, 7], masks=[[1.0], [1.0, 1.0]]), {"records": 2, "tokens": 3}
+    right = {"tokens": "int32", "loss_mask": "float32"}
+    sound = Verdict(True, "2 records, 3 tokens: lengths, ids and mask are sound", numbers)
+    assert check_rows(records, vocabulary_size=SIZE, types=right) == sound
+    for wrong, says in (
+        ({"tokens": "int64"}, "tokens is int32, and must be int64"),
+        ({"loss_mask": "uint8"}, "loss_mask is float32, and must be uint8"),
+    ):
+        assert check_rows(records, vocabulary_size=SIZE, types={**right, **wrong}) == failed("the table", says, numbers)
 
 
 @pytest.mark.usefixtures("block")
@@ -366,6 +434,11 @@ SAME = [(0, 0, 2, 0, 4, 0), (0, 2, 1, 0, 4, 2), (0, 3, 2, 0, 7, 0), (1, 0, 1, 0,
         ([(0, 0, 1, 0, 1, 0), (0, 1, 1, 0, 2, 0), (1, 0, 1, 0, 3, 0)], None),
         ([(0, 0, 1, 0, 3, 0), (0, 1, 1, 1, 3, 1), (0, 2, 1, 0, 3, 2)], None),
         ([(0, 0, 5, 0, 1, 0), (1, 0, 6, 0, 2, 0)], "row 1: a piece at 0 of 6 tokens, where 0 was the next free place"),
+        *(
+            ([(0, 0, 2, 0, 1, 0), (0, at, length, 0, 2, 0)], f"row 0: a piece at {at} of {length} tokens, where 2 was the next free place")
+            for at, length in ((3, 1), (1, 2), (2, 0), (2, -1), (2, 4))
+        ),
+        ([(0, 0, 2, 0, 1, 0), (1, 1, 2, 0, 2, 0)], "row 1: a piece at 1 of 2 tokens, where 0 was the next free place"),
     ],
 )
 @pytest.mark.parametrize("stretch", [1 << 16, 1, 2])
