@@ -72,6 +72,21 @@ class Parts(Struct, frozen=True, eq=False, dict=True):
         return np.diff(sums[self.until], prepend=0)
 
 
+class Lines(Parts, frozen=True, eq=False, dict=True):
+    """Lines, as `str.splitlines` cuts them, without white space at both ends.
+
+    Attributes:
+        words: what `str.split` cuts each into: int64[N].
+        longest: characters of its longest word, 0 without one: int64[N].
+        sentences: of each: int64[N]. A word that is not punctuation alone begins another one after an end mark and white space. Dots of abbreviations
+            and of ellipses end none.
+    """
+
+    words: Ints
+    longest: Ints
+    sentences: Ints
+
+
 class Characters(Struct, frozen=True, eq=False, dict=True):
     """The characters of n > 0 texts, one after another, with a line feed after each text.
 
@@ -108,12 +123,6 @@ class Characters(Struct, frozen=True, eq=False, dict=True):
             kinds = _KINDS.take(self.codes)
         return kinds
 
-    @cached_property
-    def unspaced(self) -> Parts:
-        """What stands between white space, as `str.split` cuts it."""
-        edges = np.flatnonzero(np.diff(self.kinds & SPACE > 0, prepend=True))
-        return Parts(edges[::2], edges[1::2], np.searchsorted(edges[::2], self.ends))
-
     def runs(self, character: str) -> Parts:
         """Runs of a character."""
         places = np.flatnonzero(self.codes == ord(character))
@@ -136,32 +145,15 @@ class Characters(Struct, frozen=True, eq=False, dict=True):
         return Parts(begins, ends, until), hashes, powers, bits
 
     @cached_property
-    def lines(self) -> Parts:
-        """Lines, as `str.splitlines` cuts them."""
-        ends = np.flatnonzero(self.kinds & BREAK > 0)
-        begins = np.append(0, ends[:-1] + 1)
-        none = (self.codes[ends] == ord("\n")) & (self.codes[ends - 1] == ord("\r"))
-        last = np.searchsorted(ends, self.ends)
-        none[last[begins[last] == ends[last]]] = True
-        ends = ends[~none]
-        return Parts(begins[~none], ends, np.searchsorted(ends, self.ends, "right"))
+    def lines(self) -> Lines:
+        """See `Lines`."""
+        return Lines(*_lines(self.codes, self.kinds, self.ends, _ABBREVIATIONS))
 
     @cached_property
     def fed(self) -> Parts:
         """Lines, cut at line feeds alone."""
         ends = np.flatnonzero(self.codes == ord("\n"))
         return Parts(np.append(0, ends[:-1] + 1), ends, np.searchsorted(ends, self.ends, "right"))
-
-    @cached_property
-    def stripped_lines(self) -> tuple[Parts, Ints]:
-        """The `lines`, see `stripped`."""
-        return self.stripped(self.lines)
-
-    def stripped(self, parts: Parts) -> tuple[Parts, Ints]:
-        """Parts without the white space at both ends, and how often `str.split` cuts each of them: int64[N]."""
-        first, last = (np.searchsorted(self.unspaced.begins, places) for places in (parts.begins, parts.ends))
-        begins, ends = np.append(self.unspaced.begins, 0)[first], np.append(0, self.unspaced.ends)[last]
-        return Parts(begins, np.where(first < last, ends, begins), parts.until), last - first
 
     def end_with(self, parts: Parts, ending: str) -> Bools:
         """Which parts end with a text: bool[N]."""
@@ -176,7 +168,10 @@ def matching(texts: Sequence[str], pattern: str) -> Bools:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    said = pa.array([text.encode("utf-8", "replace") for text in texts], pa.string())
+    try:
+        said = pa.array(texts, pa.string())
+    except UnicodeEncodeError:  # one half of a surrogate pair
+        said = pa.array([text.encode("utf-8", "replace") for text in texts], pa.string())
     found: Bools = np.array(pc.match_substring_regex(said, pattern).to_numpy(zero_copy_only=False))
     return found
 
@@ -214,3 +209,57 @@ def _cut(
         until[text] = count
         at = end + 1
     return begins[:count], ends[:count], until, hashes[:count], powers[:count], bits[:count]
+
+
+_ABBREVIATED = "Mr Mrs Ms Dr Drs Prof St Jr Sr Inc Ltd Co Corp Bros Gen Gov Rep Sen Rev vs Jan Feb Mar Apr Jun Jul Aug Sep Sept Oct Nov Dec"
+_ABBREVIATIONS = np.array([int.from_bytes(word.encode()) for word in _ABBREVIATED.split()])
+"""What stands before a dot that ends no sentence, a byte for each letter. Single letters do so, too."""
+
+
+@compiled
+def _lines(
+    codes: npt.NDArray[np.uint32], kinds: npt.NDArray[np.uint16], text_ends: Ints, abbreviations: Ints
+) -> tuple[Ints, Ints, Ints, Ints, Ints, Ints]:
+    """See `Lines`."""
+    size = np.count_nonzero(kinds & BREAK)
+    begins, ends, until = np.zeros(size, np.int64), np.zeros(size, np.int64), np.zeros(len(text_ends), np.int64)
+    words, longest, sentences = np.zeros(size, np.int64), np.zeros(size, np.int64), np.zeros(size, np.int64)
+    at, line = 0, 0
+    for text in range(len(text_ends)):
+        while at < text_ends[text]:
+            begins[line], ends[line], may_begin = at, at, True
+            while not kinds[at] & BREAK:
+                if kinds[at] & SPACE:
+                    at += 1
+                    continue
+                begin = at
+                while not kinds[at] & SPACE:
+                    at += 1
+                tail = at
+                while tail > begin and kinds[tail - 1] & MARK:
+                    tail -= 1
+                if tail > begin:
+                    sentences[line], may_begin = sentences[line] + may_begin, False
+                dots, is_end = 0, False
+                for place in range(tail, at):
+                    dots = dots + 1 if codes[place] == ord(".") else 0
+                    # three dots are an ellipsis
+                    is_end |= dots % 3 == 1 and codes[place + 1] != ord(".") if dots else kinds[place] & STOP > 0
+                if is_end and tail > begin and codes[tail] == ord(".") and kinds[tail - 1] & LETTER:
+                    first, said = tail, 0
+                    while first > begin and kinds[first - 1] & WORD and tail - first < 5:
+                        first -= 1
+                        said |= min(codes[first], 255) << 8 * (tail - 1 - first)
+                    is_end = first < tail - 1 or (first > begin and (codes[first - 1] == 0x27 or codes[first - 1] == 0x2019))
+                    for known in abbreviations:
+                        is_end &= said != known
+                may_begin |= is_end
+                if words[line] == 0:
+                    begins[line] = begin
+                ends[line], words[line], longest[line] = at, words[line] + 1, max(longest[line], at - begin)
+            sentences[line] = max(sentences[line], words[line] > 0)
+            line += 1
+            at += 2 if codes[at] == ord("\r") and codes[at + 1] == ord("\n") and at + 1 < text_ends[text] else 1
+        until[text] = line
+        at = text_ends[text] + 1
+    return begins[:line], ends[:line], until, words[:line], longest[:line], sentences[:line]

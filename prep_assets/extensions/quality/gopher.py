@@ -11,7 +11,7 @@ from pydantic import Field
 
 from prep_assets.extensions.quality.characters import LETTER, SPACE, WORD
 from prep_assets.extensions.quality.steps import Examples, Finding, Step, quality_step
-from prep_assets.extensions.quality.words import Rules, above, below, by_rules, characters_of, lines_of, words_of
+from prep_assets.extensions.quality.words import Rules, above, below, by_rules, characters_of, may_repeat, words_of
 from prep_assets.samples import document
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -48,7 +48,7 @@ def gopher_quality(
 
     def rules(examples: Examples) -> Rules:
         characters, words = characters_of(examples), words_of(examples).parts
-        kinds, (lines, _) = words_of(examples).kinds, characters.stripped_lines
+        kinds, lines = words_of(examples).kinds, characters.lines
         most_words, most_lines = np.maximum(words.counts, 1), np.maximum(lines.counts, 1)
         is_word = kinds & WORD > 0
         count = words.total(is_word)
@@ -102,7 +102,7 @@ def gopher_repetition(*, max_lines: Share = 0.3, max_paragraphs: Share = 0.3, ma
         yield characters.lengths == 0, lambda at: ("gopher_empty", "0 characters")
         # of different lines none stood before; what stands at the ends may be the same without white space
         at_ends = characters.kinds[characters.ends - characters.lengths] | characters.kinds[characters.ends - 1]
-        yield lines_of(examples)[1] | (at_ends & SPACE > 0), lambda at: in_lines(examples.said[at])
+        yield may_repeat(examples) | (at_ends & SPACE > 0), lambda at: in_lines(examples.said[at])
         said = words_of(examples).repetitions(TOP_N_GRAMS[-1][0], DUPLICATE_N_GRAMS[-1][0])
         shares, may = (said / np.maximum(characters.lengths, 1)[:, None]).T, "{:.0%} of the characters, at most {:.0%} may"
         for (size, most), share in zip(TOP_N_GRAMS, shares, strict=False):

@@ -20,7 +20,7 @@ LONGEST = 2000
 """Characters of an example that are looked at, from its start."""
 _BETWEEN = b"\xff"
 """No byte of UTF-8, after which the automaton is in its first state."""
-_LANES = 16
+_LANES = 32
 """Texts that are read side by side, as each step waits for memory."""
 
 

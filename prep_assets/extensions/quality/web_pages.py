@@ -8,11 +8,10 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from prep_assets.array_types import Ints
-from prep_assets.extensions.quality.characters import LETTER, MARK, STOP, TERMINAL, WORD, Characters, Parts, matching
+from prep_assets.extensions.quality.characters import TERMINAL, Characters, matching
 from prep_assets.extensions.quality.gopher import Share, repeated
 from prep_assets.extensions.quality.steps import Examples, Finding, Judged, Step, by_block, quality_step
-from prep_assets.extensions.quality.words import Rules, above, below, by_rules, characters_of, lines_of, words_of
+from prep_assets.extensions.quality.words import Rules, above, below, by_rules, characters_of, lines_of, may_repeat, words_of
 from prep_assets.samples import document
 
 _ENDS = (".", "?", "!", '"', "'")
@@ -20,46 +19,6 @@ _CITATION = re.compile(r"\[\d*]|\[edit]|\[citation needed]")
 _POLICIES = ("terms of use", "privacy policy", "cookie policy", "uses cookies", "use of cookies", "use cookies")
 _SPECIAL = rf"(?i){{|\[([^\x00-/:-\x7f]*|edit|citation needed)\]|lorem ipsum|javascript|{'|'.join(_POLICIES)}"
 """A pattern of RE2 for texts of which a line must be looked at for itself."""
-_ABBREVIATION = re.compile(
-    r"(?:^|\W)(?:(?:[^\W\d_]\.)*(?<![\w'’])[^\W\d_]|Mrs?|Ms|Drs?|Prof|St|Jr|Sr|Inc|Ltd|Co|Corp|Bros|Gen|Gov|Rep|Sen|Rev|Ph\.D|vs"
-    r"|Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec)\.$"
-)
-
-
-def sentences_of(characters: Characters, lines: Parts) -> Ints:
-    """How many sentences each line has, int64[N]: a word with a letter or digit begins another one after an end mark and white space. Dots of
-    abbreviations and of ellipses end none.
-
-    Args:
-        lines: without white space at both ends.
-    """
-    words, codes, kinds = characters.unspaced, characters.codes, characters.kinds
-    is_mark = kinds & MARK > 0
-    marked = np.flatnonzero(is_mark[words.ends - 1])
-    edges = np.append(0, np.flatnonzero(is_mark[1:] != is_mark[:-1]) + 1)
-    tails = np.maximum(words.begins[marked], edges[np.searchsorted(edges, words.ends[marked]) - 1])  # where the marks at its end begin
-    marks = np.flatnonzero(kinds & STOP > 0)
-    dots = characters.runs(".")
-    single = dots.begins[dots.lengths % 3 == 1]  # the others are ellipses
-    stops = np.sort(np.concatenate([marks[codes[marks] != ord(".")], single, [len(codes)]]))
-    ended = np.zeros(len(words.ends) + 1, np.bool_)  # before each word, whether another sentence may begin
-    ended[marked + 1] = stops[np.searchsorted(stops, tails)] < words.ends[marked]
-    begins = words.begins[marked]
-    long = (tails - begins > 4) & np.logical_and.reduce([kinds[np.maximum(tails - before, 0)] & WORD for before in range(1, 6)])
-    dotted = np.flatnonzero(ended[marked + 1] & (codes[tails] == ord(".")) & (kinds[tails - 1] & LETTER > 0) & ~long)
-    short = [characters.text[begin : tail + 1] for begin, tail in zip(begins[dotted].tolist(), tails[dotted].tolist(), strict=True)]
-    abbreviated = {word for word in {*short} if _ABBREVIATION.search(word)}
-    ended[marked[dotted] + 1] = [word not in abbreviated for word in short]
-    first, last = (np.searchsorted(words.begins, places) for places in (lines.begins, lines.ends))
-    ended[first[first < last]] = True
-    bare = np.ones(len(words.ends), np.bool_)
-    bare[marked] = tails > begins
-    begun = np.diff(np.cumsum(ended[:-1])[bare], prepend=0) > 0
-    counts = np.zeros(len(bare) + 1, np.int64)
-    counts[1:][bare] = begun
-    until = np.cumsum(counts)
-    found: Ints = np.maximum(until[last] - until[first], first < last)
-    return found
 
 
 @quality_step(
@@ -99,17 +58,16 @@ def c4_quality(
                 left_out += 1
             else:
                 counted.append(line)
-        of = Characters.of(counted or [""])
-        return None, int(sentences_of(of, of.stripped_lines[0]).sum()), left_out
+        return None, int(Characters.of(counted or [""]).lines.sentences.sum()), left_out
 
     def judge(examples: Examples) -> Judged:
         characters = characters_of(examples)
-        lines, words = characters.stripped_lines
-        counted = np.isin(characters.codes[lines.ends - 1], [*map(ord, _ENDS)]) & (words >= max(1, min_words))
+        lines = characters.lines
+        counted = np.isin(characters.codes[lines.ends - 1], [*map(ord, _ENDS)]) & (lines.words >= max(1, min_words))
         counted &= ~characters.end_with(lines, "...")
-        sentences, left_out = lines.total(sentences_of(characters, lines) * counted), lines.total(~counted)
+        sentences, left_out = lines.total(lines.sentences * counted), lines.total(~counted)
         are_special = matching(examples.said, _SPECIAL)
-        are_special[characters.unspaced.texts[characters.unspaced.lengths > max_word]] = True
+        are_special[lines.texts[lines.longest > max_word]] = True
         found: dict[int, Finding] = {}
         for at in np.flatnonzero(are_special).tolist():
             finding, sentences[at], left_out[at] = special(examples.said[at])
@@ -152,7 +110,7 @@ def fineweb_quality(
         return ("fineweb_repeated", detail) if again > max_repeated else None
 
     def rules(examples: Examples) -> Rules:
-        lines, may_repeat = lines_of(examples)
+        lines = lines_of(examples)
         most = np.maximum(lines.counts, 1)
         yield lines.counts == 0, lambda at: ("fineweb_empty", "0 lines with a character")
         ended = lines.total(characters_of(examples).kinds[lines.ends - 1] & TERMINAL > 0) / most
@@ -161,7 +119,7 @@ def fineweb_quality(
         )
         short = lines.total(lines.lengths <= short_line) / most
         yield above("fineweb_short_lines", short, max_short_lines, "{:.0%} of the lines are short, max_short_lines is {:.0%}")
-        yield may_repeat, lambda at: repeats(examples.said[at])
+        yield may_repeat(examples), lambda at: repeats(examples.said[at])
         breaks = (characters_of(examples).fed.counts - 1) / np.maximum(words_of(examples).parts.counts, 1)
         yield above("fineweb_list", breaks, max_lines_per_word, "{:.2f} line breaks per word, max_lines_per_word is {}")
 

@@ -182,19 +182,18 @@ def words_of(examples: Examples) -> Words:
 
 
 @once
-def lines_of(examples: Examples) -> tuple[Parts, Bools]:
-    """The lines of what examples say, cut at line feeds alone, that have a word; and which texts may have a line twice that is not empty: bool[n]."""
-    words, lines = words_of(examples), characters_of(examples).fed
-    first, last = (np.searchsorted(words.parts.begins, places) for places in (lines.begins, lines.ends))
-    sums = np.append(np.uint64(0), np.cumsum(words.hashes))
-    not_empty = np.flatnonzero(lines.lengths)
-    texts = lines.texts[not_empty]
-    values = sums[last[not_empty]] - sums[first[not_empty]] + mixed(texts.astype(np.uint64))
-    order = np.argsort(values)
-    may_repeat = np.zeros(len(lines.until), np.bool_)
-    may_repeat[texts[order[1:][values[order[1:]] == values[order[:-1]]]]] = True
-    written = last > first
-    return Parts(lines.begins[written], lines.ends[written], np.append(0, np.cumsum(written))[lines.until]), may_repeat
+def lines_of(examples: Examples) -> Parts:
+    """The lines of what examples say, cut at line feeds alone, that are not white space."""
+    characters, lines = characters_of(examples), characters_of(examples).fed
+    written = np.logical_or.reduceat(characters.kinds & SPACE == 0, lines.begins)
+    return Parts(lines.begins[written], lines.ends[written], np.append(0, np.cumsum(written))[lines.until])
+
+
+@once
+def may_repeat(examples: Examples) -> Bools:
+    """Which examples say a line twice that is not empty: bool[n]."""
+    lines = ([*filter(None, text.split("\n"))] for text in examples.said)
+    return np.array([len({*each}) < len(each) for each in lines], np.bool_)
 
 
 Rules = Iterator[tuple[Bools, Callable[[int], Finding | None]]]
