@@ -376,8 +376,8 @@ class Shape(Struct, frozen=True, dict=True):
             return None
         # a header that is missing from the prompt, as after a tool's result, or without any prompt, is a header all the same
         opening, prompt = self.text[len(given) : block.start], self.rebuilder.prompt
-        is_around = len(given) <= block.start and block.end <= len(with_turn.rstrip())
-        return None if not is_around or (prompt in opening if prompt else opening.strip()) else len(given)
+        is_shown = block.end <= len(with_turn.rstrip())
+        return None if not is_shown or (prompt in opening if prompt else opening.strip()) else len(given)
 
     def _start(self, before: Block | None, block: Block) -> int | None:
         """Return where an answer begins; `None` where nothing but its own text says so.
@@ -439,11 +439,10 @@ class Shape(Struct, frozen=True, dict=True):
         gap = self.text[block.end : after.start if after else None]
         start = block.end + len(gap) - len(gap.lstrip())
         for stop in self.rebuilder.stops:
-            if gap.lstrip().startswith(stop):
+            if self.text.startswith(stop, start):
                 return start, start + len(stop)
-        inside = [stop for stop in self.rebuilder.stops if stop in gap]
-        closed = self.closed(block, after) if inside else 0  # brackets may stand before it
-        return next(((closed - len(stop), closed) for stop in inside if self.text.endswith(stop, block.end, closed)), None)
+        closed = self.closed(block, after)  # brackets may stand before it
+        return next(((closed - len(stop), closed) for stop in self.rebuilder.stops if self.text.endswith(stop, block.end, closed)), None)
 
 
 _OPENED = re.compile(r"\n(<(?!\|)[^<>|\s]+>)\s*\Z")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from datetime import date
 from typing import Any
 
 import numpy as np
@@ -395,6 +396,8 @@ def test_a_line_that_says_what_its_row_and_its_reason_are() -> None:
         assert Refusals(lines, NAMES).shows(0, row) is right
         assert Refusals(lines, NAMES).says(0, "why") and not Refusals(lines, NAMES).says(0, "other")
     assert Refusals([("a.jsonl:1", "records/filtered_by_where", payload_print(""), 0)], NAMES).shows(0, row)
+    dated = '{"row": "2026-01-02"}'
+    assert Refusals([("a.jsonl:1", "schema/x", payload_print(dated, len(dated)), 0)], NAMES).shows(0, {"row": date(2026, 1, 2)})
     half = '{"row": "\\ud800"}'  # half a surrogate pair is spelled out in the file
     lines = [("a.jsonl:1", "schema/x", payload_print(half, len('{"row": "?"}')), payload_print("no \\udc00"))]
     assert Refusals(lines, NAMES).shows(0, {"row": "\ud800"}) and Refusals(lines, NAMES).says(0, "no \udc00")
@@ -406,7 +409,7 @@ def test_names_with_colons() -> None:
     assert [refusals.reason(at) for at in range(3)] == ["schema/a", "schema/b", "schema/b"]
     assert (refusals.place.tolist(), refusals.which.tolist()) == (places([1, 1], [4, 12]).tolist(), [2, 0])
     refusals.claim(np.array([0]))
-    assert refusals.left() == ["z:3", "x:y.jsonl:5"]
+    assert refusals.left() == ["z:3", "x:y.jsonl:5"] and refusals.duplicates() == set()
     empty = Refusals([], ["x"])
     assert (empty.place.tolist(), empty.which.tolist()) == ([], [])
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from datetime import date
+from typing import Any, cast
 
 import pytest
 
 from prep_assets.errors import CheckFailed
 from prep_assets.proofs import rebuilt as module
 from prep_assets.proofs.derive import MaskOptions, derive
-from prep_assets.proofs.rebuilt import Rebuilder, slotted, sorts_arguments
+from prep_assets.proofs.rebuilt import ImplementationsDiffer, Rebuilder, slotted, sorts_arguments
 from prep_assets.samples import Region, Sample, Turn, changed
 from prep_assets.text.environment import MessageForm
 from prep_assets_tests.proofs.conversations import PLAIN, chat, result, says, template, user
@@ -253,20 +254,54 @@ WRITES = (
 THINKS = says("~Hm.", "So.")
 CALLS = chat(user("Hi"), says("!f"), result("4"), says("Four."))
 TWO = chat(user("Hi"), THINKS, user("Bye"), THINKS)
+CALLED = chat(user("Hi"), says("Wait.", "!f"), user("Bye"))
 NAMED = chat(user("Hi"), changed(THINKS, name="Ann"), user("Bye"), changed(THINKS, name="Ann"))
 
 
 @pytest.mark.parametrize(
     ("sample", "head", "end", "prompt", "shows", "served"),
     [
+        (
+            TWO,
+            "'<|s|>' + m.role + ': ' + ('<t></t>' if m.reasoning_content else '')",
+            "",
+            "'<|s|>assistant: <t>\n' + (raise_exception('no') if messages|length == 3 else '')",
+            "<|s|>user: Hi‹<|e|>›¦<|s|>assistant: ⟨<t></t>So.‹<|e|>›¦<|s|>user: Bye‹<|e|>›¦<|s|>assistant: ⟨<t></t>Hm.So.‹<|e|>›¦",
+            [3],
+        ),
+        (
+            TWO,
+            "'<|s|>' + m.role + ': ' + ('' if m.role == 'user' or loop.last else '<t>')",
+            "",
+            "'<|s|>assistant: ' + (raise_exception('no') if messages|length == 3 else '')",
+            "<|s|>user: Hi‹<|e|>›¦<|s|>assistant: ⟨<t>So.‹<|e|>›¦<|s|>user: Bye‹<|e|>›¦<|s|>assistant: ⟨Hm.So.‹<|e|>›¦",
+            [1, 3],
+        ),
+        (
+            TWO,
+            "'<|s|>' + m.role + ':\n' + ('<t>\n' if m.role == 'assistant' and loop.last else '')",
+            "",
+            "'<|s|>assistant:\n<t>\n'",
+            "<|s|>user:\nHi‹<|e|>›¦<|s|>assistant:\n⟨So.‹<|e|>›¦<|s|>user:\nBye‹<|e|>›¦<|s|>assistant:\n<t>\n⟦Hm.So.‹<|e|>›¦",
+            [3],
+        ),
+        (CALLED, "", "'|' if not loop.last else ''", "", "<|s|>user: Hi¦|<|s|>assistant: ⟨Wait.[f]¦|<|s|>user: Bye¦", []),
+        (
+            CALLS,
+            "",
+            "'\n' if not loop.last else ''",
+            "",
+            "<|s|>user: Hi¦\n‹<|s|>›assistant: ⟨[f]¦\n‹<|s|>›tool: 4¦\n‹<|s|>›assistant: ⟨Four.¦",
+            [],
+        ),
         (CALLS, "", "", "", "<|s|>user: Hi‹<|e|>›¦<|s|>assistant: ⟦[f]‹<|e|>›¦<|s|>tool: 4‹<|e|>›¦<|s|>assistant: ⟦Four.‹<|e|>›¦", [1, 3]),
-        (TWO, "", "", "", "<|s|>user: Hi‹<|e|>›¦<|s|>assistant: ⟦So.‹<|e|>›¦<|s|>user: Bye‹<|e|>›¦<|s|>assistant: ⟦Hm.So.‹<|e|>›¦", [1, 3]),
+        (TWO, "", "", "", "<|s|>user: Hi‹<|e|>›¦<|s|>assistant: ⟨So.‹<|e|>›¦<|s|>user: Bye‹<|e|>›¦<|s|>assistant: ⟦Hm.So.‹<|e|>›¦", [1, 3]),
         (
             CALLS,
             "",
             "",
             "''",
-            "<|s|>user: Hi‹<|e|>›¦⟦<|s|>assistant: [f]‹<|e|>›¦<|s|>tool: 4‹<|e|>›¦<|s|>assistant: Four.‹<|e|>›¦",
+            "<|s|>user: Hi‹<|e|>›¦⟨<|s|>assistant: [f]‹<|e|>›¦<|s|>tool: 4‹<|e|>›¦<|s|>assistant: Four.‹<|e|>›¦",
             [1, 2, 3],
         ),
         (
@@ -291,7 +326,7 @@ NAMED = chat(user("Hi"), changed(THINKS, name="Ann"), user("Bye"), changed(THINK
             "",
             "'<|e|>' if not loop.last else '<|end|>'",
             "",
-            "<|s|>user: Hi‹¦<|e|>›<|s|>assistant: ⟦[f¦]‹<|e|>›<|s|>tool: 4‹¦<|e|>›<|s|>assistant: ⟦Four.‹<|end|>›¦",
+            "<|s|>user: Hi‹¦<|e|>›<|s|>assistant: ⟨[f¦]‹<|e|>›<|s|>tool: 4‹¦<|e|>›<|s|>assistant: ⟨Four.‹<|end|>›¦",
             [],
         ),
         (
@@ -307,7 +342,7 @@ NAMED = chat(user("Hi"), changed(THINKS, name="Ann"), user("Bye"), changed(THINK
             "",
             "'<|e|>' if not loop.last else ''",
             "",
-            "<|s|>user: Hi‹¦<|e|>›<|s|>assistant: ⟦[f]‹¦<|e|>›<|s|>tool: 4‹¦<|e|>›<|s|>assistant: ⟦Four.¦",
+            "<|s|>user: Hi‹¦<|e|>›<|s|>assistant: ⟨[f]‹¦<|e|>›<|s|>tool: 4‹¦<|e|>›<|s|>assistant: ⟨Four.¦",
             [],
         ),
         (
@@ -315,7 +350,7 @@ NAMED = chat(user("Hi"), changed(THINKS, name="Ann"), user("Bye"), changed(THINK
             "'<|s|>' + m.role + (' ' + m.name if m.name else '') + ': '",
             "",
             "",
-            "<|s|>user: Hi‹<|e|>›¦<|s|>assistant Ann: ⟦So.‹<|e|>›¦<|s|>user: Bye‹<|e|>›¦<|s|>assistant Ann: ⟦Hm.So.‹<|e|>›¦",
+            "<|s|>user: Hi‹<|e|>›¦<|s|>assistant Ann: ⟨So.‹<|e|>›¦<|s|>user: Bye‹<|e|>›¦<|s|>assistant Ann: ⟨Hm.So.‹<|e|>›¦",
             [],
         ),
         (
@@ -323,7 +358,7 @@ NAMED = chat(user("Hi"), changed(THINKS, name="Ann"), user("Bye"), changed(THINK
             "'<|s|>' + m.role + ('\nfrom ' + m.name if m.name else '') + ': '",
             "",
             "",
-            "<|s|>user: Hi‹<|e|>›¦<|s|>assistant\nfrom Ann: ⟦So.‹<|e|>›¦<|s|>user: Bye‹<|e|>›¦<|s|>assistant\nfrom Ann: ⟦Hm.So.‹<|e|>›¦",
+            "<|s|>user: Hi‹<|e|>›¦<|s|>assistant\nfrom Ann: ⟨So.‹<|e|>›¦<|s|>user: Bye‹<|e|>›¦<|s|>assistant\nfrom Ann: ⟨Hm.So.‹<|e|>›¦",
             [],
         ),
         (
@@ -331,7 +366,7 @@ NAMED = chat(user("Hi"), changed(THINKS, name="Ann"), user("Bye"), changed(THINK
             "'<|s|>' + m.role + ': ' + (m.name + '> ' if m.name else '')",
             "",
             "",
-            "<|s|>user: Hi‹<|e|>›¦<|s|>assistant: ⟦Ann> So.‹<|e|>›¦<|s|>user: Bye‹<|e|>›¦<|s|>assistant: ⟦Ann> Hm.So.‹<|e|>›¦",
+            "<|s|>user: Hi‹<|e|>›¦<|s|>assistant: ⟨Ann> So.‹<|e|>›¦<|s|>user: Bye‹<|e|>›¦<|s|>assistant: ⟦Ann> Hm.So.‹<|e|>›¦",
             [1, 3],
         ),
         (
@@ -339,7 +374,7 @@ NAMED = chat(user("Hi"), changed(THINKS, name="Ann"), user("Bye"), changed(THINK
             "'<|s|>' + m.role + ': ' + ('<t>' if m.role == 'assistant' and loop.index > 2 else '')",
             "",
             "'<|s|>assistant: ' + ('<t>' if messages|length > 2 else '')",
-            "<|s|>user: Hi‹<|e|>›¦<|s|>assistant: ⟦So.‹<|e|>›¦<|s|>user: Bye‹<|e|>›¦<|s|>assistant: <t>⟦Hm.So.‹<|e|>›¦",
+            "<|s|>user: Hi‹<|e|>›¦<|s|>assistant: ⟨So.‹<|e|>›¦<|s|>user: Bye‹<|e|>›¦<|s|>assistant: <t>⟦Hm.So.‹<|e|>›¦",
             [1, 3],
         ),
         (
@@ -347,21 +382,21 @@ NAMED = chat(user("Hi"), changed(THINKS, name="Ann"), user("Bye"), changed(THINK
             "'<|s|>' + m.role + ': ' + ('<t>' if m.role == 'assistant' and loop.index < 3 else '')",
             "",
             "'<|s|>assistant: ' + ('<t>' if messages|length < 3 and not loop else '')",
-            "<|s|>user: Hi‹<|e|>›¦<|s|>assistant: <t>⟦So.‹<|e|>›¦<|s|>user: Bye‹<|e|>›¦<|s|>assistant: ⟦Hm.So.‹<|e|>›¦",
+            "<|s|>user: Hi‹<|e|>›¦<|s|>assistant: <t>⟨So.‹<|e|>›¦<|s|>user: Bye‹<|e|>›¦<|s|>assistant: ⟦Hm.So.‹<|e|>›¦",
             [1, 3],
         ),
         (
             TWO,
-            "'<|s|>' + (m.role if not m.reasoning_content else 'thinker') + ': '",
+            "'<|s|>' + (m.role if not m.reasoning_content else 'assistive') + ': '",
             "",
             "",
-            "<|s|>user: Hi‹<|e|>›¦<|s|>⟦thinker: So.‹<|e|>›¦<|s|>user: Bye‹<|e|>›¦<|s|>⟦thinker: Hm.So.‹<|e|>›¦",
+            "<|s|>user: Hi‹<|e|>›¦<|s|>⟨assistive: So.‹<|e|>›¦<|s|>user: Bye‹<|e|>›¦<|s|>⟨assistive: Hm.So.‹<|e|>›¦",
             [],
         ),
     ],
 )
 def test_where_turns_begin_and_end(sample: Sample, head: str, end: str, prompt: str, shows: str, served: list[int]) -> None:
-    """Answers begin at ``⟦``, the stop of a turn is between ``‹ ›``, and what the template writes for it whatever follows ends at ``¦``."""
+    """Answers begin at ``⟦``, or at ``⟨`` where the prefix property does not say so; stops are in ``‹ ›``, and what is written for a turn ends at ``¦``."""
     parts = {"HEAD": head or "'<|s|>' + m.role + ': '", "END": end or "'<|e|>'", "PROMPT": prompt or "'<|s|>assistant: '"}
     source = WRITES
     for name, written in parts.items():
@@ -369,7 +404,7 @@ def test_where_turns_begin_and_end(sample: Sample, head: str, end: str, prompt: 
     whole = Rebuilder(template(source)).rebuild(sample)
     blocks, marks = whole.shape.blocks, list[tuple[int, str]]()
     for block, after, border in zip(blocks, [*blocks[1:], None], whole.shape.borders, strict=True):
-        marks += [(border.start, "⟦")] if border.start is not None else []
+        marks += [(border.start, "⟦" if border.by_prefix else "⟨")] if border.start is not None else []
         marks += zip(border.stop or (), "‹›", strict=False)
         marks.append((whole.shape.closed(block, after), "¦"))
     made = {whole.real(at): "".join(mark for place, mark in marks if place == at) for at, _ in marks}
@@ -415,3 +450,45 @@ def test_whether_a_template_sorts_the_arguments_of_a_call(arguments: str, sorted
         "{%- for m in messages -%}{%- for call in m.tool_calls or [] -%}" + each + "{%- endfor -%}{{- m.content or '' -}}{%- endfor -%}"
     )
     assert sorts_arguments(template(source)) is sorted
+
+
+class Written:
+    """Two implementations of a format that code writes, and what was asked of the second."""
+
+    def __init__(self, error: str = "", other: str = "") -> None:
+        self.error, self.other, self.asked = error, other, list[Any]()
+
+    def render_again(self, messages: Any, tools: Any, options: Any, prompted: bool) -> str:
+        if self.error:
+            raise ZeroDivisionError(self.error)
+        self.asked.append((tools, options, prompted))
+        return "".join(f"<|s|>{message['content']}<|e|>" for message in messages) + self.other + "<|s|>" * prompted
+
+    def generated(self, messages: Any, tools: Any, options: Any, prompted: bool) -> tuple[tuple[int, int], ...]:
+        assert (tools, options, prompted) == self.asked[0]
+        return ((len(messages), len(messages) + 1),)
+
+
+def test_a_chat_that_code_writes() -> None:
+    sample = chat(user("Hi"), says("Hello."), tools=({"name": "f"},), template_options={"mode": "m"})
+
+    def rebuilder(renderer: Written) -> Rebuilder:
+        return Rebuilder(replace(template(), renderer=cast(Any, renderer), options={"mode": "x", "day": 1}))
+
+    text = "<|s|>Hi<|e|><|s|>Hello.<|e|>"
+    for prompted, rendered in ((False, None), (False, text), (True, text + "<|s|>")):
+        found = rebuilder(renderer := Written()).rebuild(sample, prompted=prompted, rendered=rendered)
+        assert (found.text, found.tagged) == (text + "<|s|>" * prompted, ((2, 3),))
+        assert renderer.asked == [([{"name": "f"}], {"mode": "m", "day": 1}, prompted)] * 2, "it, and one of invented words"
+    with pytest.raises(ImplementationsDiffer) as differ:
+        rebuilder(Written(other="?")).rebuild(sample, rendered=text)
+    assert str(differ.value) == f"two renders of it differ: …{text[8:]!r}…, …{f'{text}?'[8:]!r}…"
+    with pytest.raises(CheckFailed) as raised:
+        rebuilder(Written("no " * 200)).rebuild(sample)
+    assert str(raised.value) == f"template own: ZeroDivisionError: {'no ' * 100}, so nothing is proven"
+
+
+def test_control_tokens_that_begin_alike() -> None:
+    found = Rebuilder(template(control=("<a>", "<a", "<a>b"))).tokens("<a>b<a><a")
+    assert found == [(0, 4), (4, 7), (7, 9)]
+    assert Rebuilder(template(control=())).tokens("<a>") == []

@@ -19,6 +19,8 @@ from prep_assets.proofs import selection as module
 from prep_assets.proofs.selection import Believed, Passages, Rules, Selected, beliefs_hold, belongs, matches, reason_fault, select
 from prep_assets_tests.peak import peak
 
+EIGHT = "one two three four five six seven eight"
+
 
 def rows(*payloads: Any) -> Iterable[tuple[int, Any]]:
     """Numbered by tens, so that places and numbers differ."""
@@ -53,6 +55,14 @@ def test_rows_of_another_domain_of_the_source_are_passed_over() -> None:
     given = rows({"of": "a", "n": 1}, {"of": "b"}, None, {"n": 2}, {"of": None}, {"of": "a", "n": 3})
     assert chosen(Rules(key="of", value="a"), (0, False, given)) == [(0, [0, 20, 50], ["good", "unreadable", "good"])]
     assert chosen(Rules(key="of", value="(missing)"), (0, False, given)) == [(0, [20, 30, 40], ["unreadable", "good", "good"])]
+
+
+def test_rows_that_hold_a_passage() -> None:
+    """Unless they are something else first."""
+    given = rows({"n": EIGHT}, {"n": "so"}, {"n": EIGHT}, {"n": EIGHT, "out": 1}, None)
+    rules = Rules(passages=Passages.of([EIGHT], 13), where={"out": {"exists": False}})
+    fates = ["contaminated", "good", "duplicate", "filtered", "unreadable"]
+    assert chosen(rules, (0, False, given)) == [(0, [0, 10, 20, 30, 40], fates)]
 
 
 def test_rows_that_verdicts_drop() -> None:
@@ -189,8 +199,6 @@ def test_rows_of_one_source() -> None:
 
 
 # -- Passages of benchmarks: what counts as one, and where they are looked for ------------------------------------------------------------
-
-EIGHT = "one two three four five six seven eight"
 
 
 @pytest.mark.parametrize(

@@ -196,6 +196,8 @@ def test_pieces_of_one_token_and_of_none() -> None:
     assert whole == Verdict(True, "4 packed tokens equal their records, tokens and mask", numbers)
     swapped = check_pieces(packed(rows, {**pieces, "start": [0] * 4, "record": [0, 1, 1, 0]}, ("a", "b")), parts)
     assert swapped.summary == "row 1: tokens differs from b record 1 at place 0 of the row"
+    beyond = check_pieces(packed(rows, {**pieces, "start": [0] * 4, "record": [0, 1, 0, 7]}, ("a", "b")), parts)
+    assert beyond.summary == "row 1: b has no record 7"
     none = packed({"tokens": np.zeros((0, 5), int)}, {field: [] for field in (*pieces, "start")})
     assert check_pieces(none, {"a": store([5])}).numbers == {"tokens_checked": 0, "rows_checked": 0}
 
