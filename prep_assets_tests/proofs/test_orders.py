@@ -189,6 +189,32 @@ def test_a_table_that_is_as_the_options_ask() -> None:
     assert check_mixture(empty, ("a", "b"), none, OF_FEW, lambda *_: 1, claimed).passed
 
 
+@pytest.mark.parametrize(("ranks", "evenness"), [(2, 41 / 50), (3, 54 / 75), (4, 1.0)])
+def test_how_even_the_work_of_ranks_is(ranks: int, evenness: float) -> None:
+    """Rows of 25, 16 and 9 + 4 squared tokens, the heaviest first; what is left of a step does not count."""
+    order = {
+        "row": [0, 1, 2, 2],
+        "row_offset": [0, 0, 0, 3],
+        "source": [0] * 4,
+        "record": [0, 3, 1, 2],
+        "start": [0] * 4,
+        "length": [5, 4, 3, 2],
+    }
+    claimed = {
+        "rows": 3,
+        "records": 4,
+        "tokens": 14,
+        "tokens_left_out": 0,
+        "tokens_in_untrained_rows": 0,
+        "fill_rate": 14 / 15,
+        "share_a": 1.0,
+    }
+    documents, packing = {field: np.array(values) for field, values in order.items()}, {**OF_FEW, "balance": ranks}
+    for says in (evenness, evenness + 0.001):
+        verdict = check_mixture(documents, ("a",), {"a": np.array([5, 3, 2, 4])}, packing, lambda *_: 1, {**claimed, "work_evenness": says})
+        assert verdict.passed is (says == evenness), verdict.summary
+
+
 def test_a_table_of_one_token() -> None:
     one = {field: np.array([field == "length"], int) for field in FEW_PIECES}
     claimed = {"rows": 1, "records": 1, "tokens": 1, "tokens_left_out": 0, "tokens_in_untrained_rows": 0, "fill_rate": 1.0, "share_a": 1.0}
