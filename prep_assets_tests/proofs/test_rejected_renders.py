@@ -9,6 +9,7 @@ import pytest
 from prep_assets.proofs.rejected_renders import ruling
 from prep_assets.samples import Region, Sample, Turn, changed
 from prep_assets_tests.cells import cells
+from prep_assets_tests.proofs import conversations
 from prep_assets_tests.proofs.conversations import PLAIN, chat, says, template, user
 from prep_assets_tests.proofs.test_rebuilt import AMID, MARKS
 
@@ -71,6 +72,34 @@ def test_a_file_without_a_token_explains_one_reason(kind: str) -> None:
 )  # fmt: skip
 def test_a_right_chat_and_one_with_the_fault(reason: str, source: str, sample: Sample, says: str | None) -> None:
     assert ruling(reason, sample, template(source)) == says
+
+
+@pytest.mark.parametrize(
+    ("tojson", "text", "says"),
+    [("| string", "é ☃", ONE), ("| tojson", 'é ☃ "x"', ONE), ("| tojson", "a\nb", ONE), ("| length | string", "é ☃", "")],
+)
+def test_a_text_in_json(tojson: str, text: str, says: str) -> None:
+    """As it is, or with its quotes and breaks escaped, by Jinja's filter or by one that escapes all but ASCII."""
+    sample, source = chat(user(text)), "{%- for m in messages -%}{{- m.content FILTER -}}{%- endfor -%}".replace("FILTER", tojson)
+    assert ruling("template_drops_content", sample, template(source)) == says
+    if tojson == "| tojson":
+        escaped = template("{%- for m in messages -%}{{- m.content | tojson(ensure_ascii=true) -}}{%- endfor -%}")
+        assert ruling("template_drops_content", sample, escaped) == ONE
+
+
+@pytest.mark.parametrize(
+    ("shown", "says"),
+    [
+        ("m.reasoning_content", ONE),
+        ("m.reasoning_content and loop.last", ONE),  # left out of history
+        ("m.reasoning_content and false", None),
+    ],
+)
+def test_where_reasoning_is_shown(shown: str, says: str | None) -> None:
+    talk = chat(user("Hi"), conversations.says("~Hm.", "Hello."), user("Bye"), conversations.says("~So.", "Ciao."))
+    source = PLAIN.replace("and m.reasoning_content -%}", f"and {shown} -%}}")
+    assert ruling("template_drops_content", talk, template(source)) == says
+    assert ruling("template_drops_content", talk, template(source.replace("thought + m.content", "thought + thought + m.content"))) is None
 
 
 def test_tags_of_a_training_variant_say_what_is_trained() -> None:
