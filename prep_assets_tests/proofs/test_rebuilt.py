@@ -12,7 +12,7 @@ import pytest
 from prep_assets.errors import CheckFailed
 from prep_assets.proofs import rebuilt as module
 from prep_assets.proofs.derive import MaskOptions, derive
-from prep_assets.proofs.rebuilt import ImplementationsDiffer, Rebuilder, slotted, sorts_arguments
+from prep_assets.proofs.rebuilt import ImplementationsDiffer, Rebuilder, RendersDiffer, slotted, sorts_arguments
 from prep_assets.samples import Region, Sample, Turn, changed
 from prep_assets.text.environment import MessageForm
 from prep_assets_tests.proofs.conversations import PLAIN, chat, result, says, template, user
@@ -486,6 +486,19 @@ def test_a_chat_that_code_writes() -> None:
     with pytest.raises(CheckFailed) as raised:
         rebuilder(Written("no " * 200)).rebuild(sample)
     assert str(raised.value) == f"template own: ZeroDivisionError: {'no ' * 100}, so nothing is proven"
+
+
+def test_another_render_than_that_of_the_build() -> None:
+    """Both are told, 20 characters before the place where they part and 40 behind."""
+    longer = "#user: Hi" + "y" * 50
+    for rendered, told, own in (
+        ("#user: Ho!", "#user: Ho!", "#user: Hi"),
+        ("", "", "#user: Hi"),
+        (longer, longer[:49], "#user: Hi"),
+    ):
+        with pytest.raises(RendersDiffer) as raised:
+            Rebuilder(template("{{- '#user: ' + messages[0].content -}}")).rebuild(chat(user("Hi")), rendered=rendered)
+        assert str(raised.value) == f"two renders of it differ: …{told!r}…, …{own!r}…"
 
 
 def test_control_tokens_that_begin_alike() -> None:

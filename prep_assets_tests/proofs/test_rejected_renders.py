@@ -11,7 +11,7 @@ from prep_assets.samples import Region, Sample, Turn, changed
 from prep_assets_tests.cells import cells
 from prep_assets_tests.proofs import conversations
 from prep_assets_tests.proofs.conversations import PLAIN, chat, says, template, user
-from prep_assets_tests.proofs.test_rebuilt import AMID, MARKS
+from prep_assets_tests.proofs.test_rebuilt import AMID, MARKS, Written
 
 CHAT = chat(user("Hi"), says("~Hm.", "Hello."), user("Bye"))
 NEEDS = "{%- if mode is not defined -%}{{- raise_exception('no') -}}{%- endif -%}"
@@ -43,6 +43,7 @@ def test_a_file_without_a_token_explains_one_reason(kind: str) -> None:
         ("template_drops_content", PLAIN, CHAT, ONE),
         ("template_drops_content", "{{- messages[-1].content -}}", CHAT, ""),
         ("template_drops_content", PLAIN, chat(says("!f", "Hello.")), ONE),
+        ("template_drops_content", PLAIN.replace("| tojson", "| tojson + call.function.name"), chat(says("!f", "Hello.")), ONE),
         ("template_drops_content", PLAIN.replace("tojson", "tojson(indent=1)"), chat(says("!f", "Hello.")), ONE),
         ("template_drops_content", PLAIN.replace("call.function | tojson", "'f f'"), chat(says("!f", "Hello.")), None),
         ("template_drops_content", PLAIN.replace("thought + m.content", "thought"), chat(user(" "), says("~Hm.", "Hello.")), ""),
@@ -100,6 +101,14 @@ def test_where_reasoning_is_shown(shown: str, says: str | None) -> None:
     source = PLAIN.replace("and m.reasoning_content -%}", f"and {shown} -%}}")
     assert ruling("template_drops_content", talk, template(source)) == says
     assert ruling("template_drops_content", talk, template(source.replace("thought + m.content", "thought + thought + m.content"))) is None
+
+
+@pytest.mark.parametrize(("reason", "says"), [("template_refuses", None), ("mask_not_provable", None), ("template_drops_content", ONE)])
+def test_a_chat_that_code_writes(reason: str, says: str | None) -> None:
+    """Of two implementations of a format either may refuse a chat, or not say what is trained."""
+    written = replace(template(), renderer=cast(Any, Written()))
+    written.__dict__["form"] = template().form
+    assert ruling(reason, chat(user("Hi"), conversations.says("Hello.")), written) == says
 
 
 def test_tags_of_a_training_variant_say_what_is_trained() -> None:
