@@ -234,8 +234,7 @@ def _compare(
         weight = float(row.mask[start])
         word = "unattended" if weight < 0 else "trained"
         if np.float32(weight) != np.float32(expected.weight):
-            source_weight = "no attention" if expected.weight < 0 else f"{expected.weight:g}"
-            return f"{_weight_text(weight)} on {expected.text[:40]!r}, to which the source gives {source_weight}"
+            return f"{_weight_text(weight)} on {expected.text[:40]!r}, to which the source gives {_weight_text(expected.weight)}"
         if expected.stop and not decoded_text.rstrip().endswith(expected.stop):
             return f"the trained text ends {decoded_text[-40:]!r}, without {expected.stop!r}, which ends the turn"
         if decoded_text.strip() != wanted.strip() and (

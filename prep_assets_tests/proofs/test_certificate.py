@@ -49,6 +49,7 @@ PLAIN: dict[str, Any] = {
         (TURNS, {"generation_prompt": "", "grows": True}),
         (DEFAULT + TURNS + PROMPT, {"system": "injected", "default_system": "Be kind."}),
         (NO_SYSTEM + TURNS + PROMPT, {"system": "refused"}),
+        (TURNS.replace("in messages", "in messages if m.role != 'system'") + PROMPT, {"system": "refused"}),
         (NO_SYSTEM + ALTERNATE + TURNS + PROMPT, {"system": "refused", "alternation": True}),
         (TURNS.replace("m.content", "m.content | trim") + PROMPT, {"trims": True}),
         ("{{ messages | length }}" + TURNS + PROMPT, {"begins_with": "", "prefix_stable": False, "grows": False}),

@@ -109,11 +109,11 @@ WRONG: list[tuple[Conversation, str]] = [
         "2 trained or unattended stretches, the source has 1 trained or unattended texts; trained or unattended: ['Hi', 'Hel']",
     ),
     (row({}, (HELD,)), "0 trained or unattended stretches, the source has 1 trained or unattended texts; trained or unattended: []"),
-    (row(dict.fromkeys(range(10, 14), 0.5)), "loss weight 0.5 on 'Hello.<e>', to which the source gives 1"),
-    (row(dict.fromkeys(range(10, 14), -1.0)), "no attention on 'Hello.<e>', to which the source gives 1"),
-    (row(dict.fromkeys(range(10, 14), -1.5)), "loss weight 0.5 and no attention on 'Hello.<e>', to which the source gives 1"),
+    (row(dict.fromkeys(range(10, 14), 0.5)), "loss weight 0.5 on 'Hello.<e>', to which the source gives loss weight 1"),
+    (row(dict.fromkeys(range(10, 14), -1.0)), "no attention on 'Hello.<e>', to which the source gives loss weight 1"),
+    (row(dict.fromkeys(range(10, 14), -1.5)), "loss weight 0.5 and no attention on 'Hello.<e>', to which the source gives loss weight 1"),
     (row({3: 1, 4: 1}, (HELD,)), "loss weight 1 on 'Hi there', to which the source gives no attention"),
-    (row(range(1), (Expected(LONG, 0.25),)), f"loss weight 1 on {LONG[:40]!r}, to which the source gives 0.25"),
+    (row(range(1), (Expected(LONG, 0.25),)), f"loss weight 1 on {LONG[:40]!r}, to which the source gives loss weight 0.25"),
     (row(range(10, 13)), "the trained text ends 'Hello.', without '<e>', which ends the turn"),
     (
         row(range(20), (Expected(LONG, 1.0, "<e>"),), ["Hi", " there"] * 10),
@@ -283,6 +283,15 @@ def test_a_row_that_says_its_weights_has_them_token_by_token(weights: dict[int, 
     assert (verdict.worst.note if verdict.worst else "") == says
     short = prove_masks([row(range(10, 14), weights=said[:-1])], WORDS).worst
     assert short is not None and short.note == "15 mask values, the row brings 14"
+
+
+def test_so_many_rows_are_decoded_at_once_and_a_long_one_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    words, sizes = vocabulary(*TOKENS), list[int]()
+    monkeypatch.setattr(words, "decode_batch", lambda rows: (sizes.append(len(rows)), WORDS.decode_batch(rows))[1])
+    assert prove_masks([RIGHT] * 5, words, batch=2).passed and sizes == [2, 2, 1]
+    monkeypatch.setattr(module, "LONG", len(RENDER) * 3)
+    sizes.clear()
+    assert prove_masks([RIGHT, row({}, (), RENDER * 4), *[RIGHT] * 4], words).passed and sizes == [1, 0, 3, 1]
 
 
 def test_a_record_without_tokens() -> None:

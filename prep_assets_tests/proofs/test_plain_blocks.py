@@ -271,6 +271,7 @@ def test_tokens_are_bytes_where_a_store_has_many(bound: Bound, narrow: int, monk
     assert data == "So it is é, 中 at 50%.".encode() and [places[0], places[-1], len(places)] == [0, len(data), len(ids) + 1]
     parts = [table.bytes_of(part) for part in np.split(ids, [2, 5])]
     assert joined(parts).data == data and joined(parts).places.tolist() == places.tolist()
+    assert joined(parts).places.dtype == places.dtype == (np.int32 if narrow > len(data) else np.int64)
 
 
 def test_claims_of_some_chats(bound: Bound) -> None:

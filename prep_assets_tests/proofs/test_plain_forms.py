@@ -19,7 +19,7 @@ from prep_assets.text.chats import outlined
 from prep_assets_tests.corpus.chats import ODD, chats, rich_chats
 from prep_assets_tests.effort import examples
 from prep_assets_tests.masks.bound import SHIPPED, bind, bind_source
-from prep_assets_tests.proofs.conversations import PLAIN, TRIMS, template
+from prep_assets_tests.proofs.conversations import CONTROL, PLAIN, TRIMS, template
 
 
 def without_sample(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,6 +100,40 @@ def test_white_space_around_texts(source: str, monkeypatch: pytest.MonkeyPatch) 
     for texts in product(("Hi", " Hi\n"), ("Hello.", "\tHello. ")):
         sample = Sample(tuple(map(turn, (USER, ASSISTANT), texts)))
         assert derivation(sample) == derive(sample, MaskOptions(), template(source))
+
+
+SEARCHES = "{% for m in messages %}<|s|>{{ m.role }}\n{{ m.content.replace('[a]', 'x y') }}<|e|>\n{% endfor %}"
+
+
+def test_a_text_with_what_a_template_looks_for_is_derived_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So is one with a control token, or with nothing in it; of code nobody knows what it looks for."""
+    without_sample(monkeypatch)
+    own = replace(template(SEARCHES), training="{% if '[b]' in messages[0].content %}{{ 1 / 0 }}{% endif %}" + SEARCHES)
+    derivation = PlainDerivation(MaskOptions(), own, typed_controls=False)
+    assert derivation.looked_for == ("[a]", "[b]", "x y", *CONTROL) and not derivation.alone
+    by_itself = Mock(side_effect=derivation._alone)
+    monkeypatch.setattr(derivation, "_alone", by_itself)
+    plain, odd = ("So.", " So\n", "[", "xy", "<e>"), ("So [b].", "[b]", " ", "", "<|s|>", "x y", "\udc80")
+    for place, text in product((0, 1), (*plain, *odd)):
+        texts = ["Hi", "Well"]
+        texts[place] = text
+        sample = Sample(tuple(map(turn, (USER, ASSISTANT), texts)))
+        try:
+            expected = derive(sample, MaskOptions(), own)
+        except CheckFailed:
+            with pytest.raises(CheckFailed):
+                derivation(sample)
+        else:
+            assert derivation(sample) == expected
+    alone = [
+        each.args[0].turns[place].text
+        for place in (0, 1)
+        for each in by_itself.call_args_list
+        if each.args[0].turns[1 - place].text in ("Hi", "Well")
+    ]
+    assert {*alone} - {"Hi", "Well"} == {*odd} and not {*plain} & {*alone}
+    code = PlainDerivation(MaskOptions(), replace(own, renderer=Mock()), typed_controls=False)
+    assert code.looked_for == CONTROL and code.alone
 
 
 LOOKS = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content | replace('j', 'J') }}<|im_end|>\n{% endfor %}"

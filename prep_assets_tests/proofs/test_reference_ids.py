@@ -366,7 +366,7 @@ def test_the_library_gets_long_text_in_windows(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(ReferenceEngine, "encode", lambda self, texts: (given.extend(map(len, texts)), encode(self, texts))[1])
     for name, value in {"LONG_PART": 300, "WHOLE_MOST": 1200, "OVERLAP": 60}.items():
         monkeypatch.setattr(reference_ids, name, value)
-    assert ReferenceIds(vocabulary).encode(["我们喜欢猫，也喜欢狗。" * 1000]).ids.size
+    assert ReferenceIds(vocabulary).encode(["So.", "我们喜欢猫，也喜欢狗。" * 1000, "No."]).ids.size
     assert max(given) < 1000
 
 
@@ -376,6 +376,12 @@ def test_an_added_token_that_reaches_over_such_a_place_forbids_it() -> None:
     assert cuts_unspaced(spec)
     over = {**spec["added_tokens"][0], "content": "猫，"}
     assert not cuts_unspaced({**spec, "added_tokens": [*spec["added_tokens"], over]})
+
+
+def test_places_of_tokens_at_the_start_of_a_document_and_behind_a_control_token() -> None:
+    """Only at the start this tokenizer writes a space of its own."""
+    again = ReferenceIds(spaced())
+    assert [again.char_spans("x", first=first) for first in (True, False)] == [[(0, 1), (0, 1)], [(0, 1)]]
 
 
 def test_words_are_kept_for_the_next_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

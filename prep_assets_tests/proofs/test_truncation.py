@@ -60,12 +60,12 @@ def tokens_of(derived: Derived, words: Vocabulary) -> list[Token]:
 
 
 def trained_in(derived: Derived, kept: list[Token], words: Vocabulary) -> list[str]:
-    """The trained texts of some tokens: the characters of which no token is gone."""
+    """The trained texts of which some tokens are left: the characters of which none is gone."""
     gone = set[int]()
     for token in tokens_of(derived, words):
         gone |= set() if token in kept else {*range(token.start, token.end)}
-    texts = ["".join(derived.text[at] for at in range(each.start, each.end) if at not in gone) for each in derived.expected]
-    return [text for text in texts if text]
+    touched = [each for each in derived.expected if any(token.start < each.end and token.end > each.start for token in kept)]
+    return ["".join(derived.text[at] for at in range(each.start, each.end) if at not in gone) for each in touched]
 
 
 TALK = Sample((turn(USER, "Ten red apples and ten green pears?"), turn(ASSISTANT, "They are in one basket.")))
@@ -98,10 +98,8 @@ def test_an_end_is_cut_off(sample: Sample, mode: str, kept: Callable[[list[Token
         found, stays = left(sample, words, limit, mode), kept(tokens, limit)
         assert found.ids is not None and found.ids.tolist() == [token.id for token in stays]
         assert (found.cut, found.taken, found.weights) == (mode, len(tokens) - limit, None)
-        assert [each.text for each in found.expected if each.text] == trained_in(derived, stays, words)
-        assert [each.stop for each in found.expected if each.text] == [
-            END * text.endswith(END) for text in trained_in(derived, stays, words)
-        ]
+        assert [each.text for each in found.expected] == trained_in(derived, stays, words)
+        assert [each.stop for each in found.expected] == [END * text.endswith(END) for text in trained_in(derived, stays, words)]
         assert {each.weight for each in found.expected} <= {1.0}
 
 
@@ -119,8 +117,8 @@ def test_an_answer_that_is_cut_ends_with_its_stop(sample: Sample, words: Vocabul
             texts = [*(each.text for each in derived.expected if each.end <= last.start), f"{kept}{END}"]
         assert found.ids is not None and found.ids.tolist() == [token.id for token in stays]
         assert (found.cut, found.taken) == ("end", len(tokens) - limit)
-        assert [each.text for each in found.expected if each.text] == texts
-        assert [each.stop for each in found.expected if each.text] == [END] * len(texts)
+        assert [each.text for each in found.expected] == texts
+        assert [each.stop for each in found.expected] == [END] * len(texts)
 
 
 @pytest.mark.parametrize(("weight", "gap", "stops"), [(0.5, 0, True), (2.0, 0, True), (-1.0, 0, False), (1.0, 1, False)])
@@ -196,6 +194,11 @@ def test_the_newest_rounds_stay(head: tuple[Turn, ...], words: Vocabulary) -> No
         assert found.ids is not None and found.ids.tolist() == [token.id for token in tokens_of(rendered(kept), words)]
         assert (found.derived, found.expected, found.cut) == (rendered(kept), rendered(kept).expected, "none")
         assert found.taken == sizes[-1] - len(found.ids)
+
+
+def test_a_chat_without_a_question_has_no_round(words: Vocabulary) -> None:
+    with pytest.raises(CheckFailed, match=r"^not even its last round fits in 5 tokens$"):
+        left(Sample((LONGER.turns[0], LONGER.turns[3])), words, 5, "turns")
 
 
 def test_what_fits_is_whole(words: Vocabulary) -> None:

@@ -134,6 +134,7 @@ def test_what_holds_of_all_together() -> None:
         ({"a": 1, "b": 0.5}, {"a": 1, "b": 0.5 + 1e-10, "c": 3}, ""),
         ({"a": 1, "b": 1000}, {"a": 1}, "b is 1,000, and the manifest does not say it"),
         ({"a": 1000, "b": 2}, {"a": 2000, "b": 3}, "a is 1,000, the manifest says 2,000"),
+        ({"a": 0}, {"a": 1e-9}, ""),
         ({"a": 0.5}, {"a": 0.5 + 2e-9}, "a is 0.5, the manifest says 0.500000002"),
         ({"a": 0.5}, {"a": float("nan")}, "a is 0.5, the manifest says nan"),
     ],

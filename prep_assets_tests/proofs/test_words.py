@@ -12,7 +12,7 @@ import pytest
 
 from prep_assets.caches import CACHES
 from prep_assets.proofs import words as module
-from prep_assets.proofs.words import _SPLITS, Words, cuts_before_spaces, cuts_unspaced, is_proven, unproven_id, whole_tokens
+from prep_assets.proofs.words import _SPLITS, ByteTable, Words, cuts_before_spaces, cuts_unspaced, is_proven, unproven_id, whole_tokens
 from prep_assets.text.ids import Flat
 from prep_assets_tests.cells import cells
 
@@ -204,8 +204,15 @@ def test_only_a_tokenizer_whose_bytes_are_right_is_proven(monkeypatch: pytest.Mo
     assert (len(right.calls), len(wrong.calls)) == (2, 4)
 
 
-def ids(*values: int) -> Any:
-    return lambda: np.array(values)
+def test_a_table_that_is_not_right_gives_no_bytes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PREP_ASSETS_CACHE", str(tmp_path))
+    CACHES["proven token bytes"].clear()
+    for own, ready in ((TABLE, True), (other(65, b"!!"), False)):
+        table = ByteTable(vocabulary(own))
+        assert [table.is_ready(each) for each in (len(TABLE), 1)] == [False, ready]
+        assert (table.take(np.array([256, 65], np.uint32)) is None) is not ready
+    taken = ByteTable(vocabulary()).is_ready(len(TABLE) + 1)
+    assert taken and not ByteTable(vocabulary(table=None)).is_ready(len(TABLE) + 1)
 
 
 def test_the_longest_unused_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
