@@ -272,24 +272,23 @@ class PlainBlocks:
             return proven
         block, proven_claims = render_forms(chats, forms, numbers), claims.of(proven)
         good = self._ids_agree(block, proven_claims) & self._masks_agree(block, proven_claims)
-        if good.any():
-            trained = int(np.count_nonzero((proven_claims.mask != 0) & np.repeat(good, proven_claims.lengths)))
-            counts = np.bincount(numbers[proven][good], minlength=len(forms)).tolist()
-            counted = [(form.derived, count) for form, count in zip(forms, counts, strict=True) if count]
-            stops = {stretch.stop for derived, _ in counted for stretch in derived.expected if stretch.stop}
-            tagged, prefixed = (sum(count for derived, count in counted if getattr(derived, by)) for by in ("tagged", "prefixed"))
-            unserved = sum(len(derived.unserved) * count for derived, count in counted)
-            self._masks.proven(
-                {
-                    "rows_checked": sum(counts),
-                    "trained_tokens": trained,
-                    "rows_by_tags_too": tagged,
-                    "rows_by_prefix": prefixed,
-                    "unserved_prompts": unserved,
-                },
-                stops,
-            )
-            self._identities.proven({"rows_tokenized_again": sum(counts)})
+        trained = int(np.count_nonzero((proven_claims.mask != 0) & np.repeat(good, proven_claims.lengths)))
+        counts = np.bincount(numbers[proven][good], minlength=len(forms)).tolist()
+        counted = [(form.derived, count) for form, count in zip(forms, counts, strict=True) if count]
+        stops = {stretch.stop for derived, _ in counted for stretch in derived.expected if stretch.stop}
+        tagged, prefixed = (sum(count for derived, count in counted if getattr(derived, by)) for by in ("tagged", "prefixed"))
+        unserved = sum(len(derived.unserved) * count for derived, count in counted)
+        self._masks.proven(
+            {
+                "rows_checked": sum(counts),
+                "trained_tokens": trained,
+                "rows_by_tags_too": tagged,
+                "rows_by_prefix": prefixed,
+                "unserved_prompts": unserved,
+            },
+            stops,
+        )
+        self._identities.proven({"rows_tokenized_again": sum(counts)})
         proven[proven] = good
         return proven
 

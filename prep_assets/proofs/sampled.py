@@ -56,7 +56,7 @@ def form_of(value: Any, deepest: int = _DEEPEST) -> Hashable:
     if isinstance(value, str):
         return _begins(value)
     if not value:
-        return None if value is None else (type(value), "empty")
+        return (type(value),)
     if isinstance(value, dict):
         if not deepest:
             return dict

@@ -11,7 +11,16 @@ import pytest
 
 from prep_assets.proofs import mask as module
 from prep_assets.proofs.derive import Derived, Expected
-from prep_assets.proofs.mask import Conversation, MaskProof, expected_ids, first_wrong, prove_identity, prove_masks, straddled
+from prep_assets.proofs.mask import (
+    Conversation,
+    IdentityProof,
+    MaskProof,
+    expected_ids,
+    first_wrong,
+    prove_identity,
+    prove_masks,
+    straddled,
+)
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.text.ids import Flat
 from prep_assets.text.vocabulary import Vocabulary
@@ -364,12 +373,24 @@ def test_rows_that_are_the_reference_s(shipped: Vocabulary) -> None:
     assert not prove_identity([replace(cut, ids=np.array([6]))], shipped).passed
 
 
+def test_ids_are_counted_until_a_row_differs(shipped: Vocabulary) -> None:
+    proof, good = IdentityProof(shipped), record("a:0", np.array(plain(shipped, "Hi there")), text="Hi there", typed=1)
+    for _ in range(2):
+        proof.proven({"rows_tokenized_again": 3, "control_tokens_in_content": 1})
+        proof.add([good, good])
+    assert proof.verdict().passed and proof.numbers == {"rows_tokenized_again": 10, "control_tokens_in_content": 6, "tokens_cut_away": 0}
+    proof.add([good, replace(good, id="a:1", ids=good.ids[:1]), good])
+    proof.add([replace(good, id="a:2", ids=good.ids[:1])])
+    proof.proven({"rows_tokenized_again": 3})
+    assert proof.worst is not None and proof.worst.where == "a:1" and proof.numbers["rows_tokenized_again"] == 12
+
+
 def test_of_a_render_the_text_between_its_control_tokens_is_tokenized() -> None:
     """And whether it begins a document is known: there a tokenizer may write a space of its own."""
     asked: list[Any] = []
 
     def encode(texts: list[bytes], first: Any) -> Flat:
-        asked.extend(zip(texts, first.tolist(), strict=True))
+        asked.extend(zip(texts, [each is True for each in first.tolist()], strict=True))
         return Flat(np.frombuffer(b"".join(texts), np.uint8).astype(np.uint32), np.cumsum([0, *map(len, texts)]))
 
     reference: Any = SimpleNamespace(encode_utf8=encode)

@@ -97,7 +97,7 @@ def test_an_end_is_cut_off(sample: Sample, mode: str, kept: Callable[[list[Token
     for limit in range(1, len(tokens)):
         found, stays = left(sample, words, limit, mode), kept(tokens, limit)
         assert found.ids is not None and found.ids.tolist() == [token.id for token in stays]
-        assert (found.cut, found.taken, found.weights) == (mode, len(tokens) - limit, None)
+        assert (found.derived, found.cut, found.taken, found.weights) == (derived, mode, len(tokens) - limit, None)
         assert [each.text for each in found.expected] == trained_in(derived, stays, words)
         assert [each.stop for each in found.expected] == [END * text.endswith(END) for text in trained_in(derived, stays, words)]
         assert {each.weight for each in found.expected} <= {1.0}
@@ -116,7 +116,7 @@ def test_an_answer_that_is_cut_ends_with_its_stop(sample: Sample, words: Vocabul
             stays = [*stays[:-1], Token(words.control[END], 0, 0)]
             texts = [*(each.text for each in derived.expected if each.end <= last.start), f"{kept}{END}"]
         assert found.ids is not None and found.ids.tolist() == [token.id for token in stays]
-        assert (found.cut, found.taken) == ("end", len(tokens) - limit)
+        assert (found.derived, found.cut, found.taken) == (derived, "end", len(tokens) - limit)
         assert [each.text for each in found.expected] == texts
         assert [each.stop for each in found.expected] == [END] * len(texts)
 
