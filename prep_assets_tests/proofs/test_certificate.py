@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from prep_assets.text.template import ChatTemplate
 from prep_assets_tests.effort import thinned
 from prep_assets_tests.graph.every_template import OWN
 from prep_assets_tests.masks.bound import SHIPPED, bind, bind_source
+from prep_assets_tests.proofs import conversations
 from prep_assets_tests.text.matrix.cells import Entry, _encoder, published, shipped, small
 
 TURNS = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
@@ -179,6 +181,55 @@ def test_another_judgement_of_tool_calls_fails() -> None:
         {"stops": {**certificate["stops"], "tool call": "no"}},
     ):
         assert not check_certificate({**certificate, **change}, template).passed
+
+
+def by_code(first: Any, second: Any) -> ChatTemplate:
+    """A template that two implementations in code write, which marks no answer; the token that ends one follows another."""
+
+    def render(own: Any) -> Any:
+        def rendered(messages: Any, tools: Any, options: Any, prompted: bool) -> str:
+            shown = [f"<|s|>{each['role']}\n{each['content']}{own(each['content'])}<|e|><|end|>" for each in messages]
+            return f"{[*tools] or ''}{''.join(shown)}{'<|s|>assistant' * prompted}"
+
+        return rendered
+
+    code: Any = SimpleNamespace(render=render(first), render_again=render(second), generated=lambda *_: None, proofs=("own marks",))
+    return replace(conversations.template(f"code {first} {second}"), renderer=code)
+
+
+def nothing(text: str) -> str:
+    return ""
+
+
+def raises(text: str) -> str:
+    raise ValueError(text)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "may"),
+    [
+        (nothing, nothing, ("right",)),
+        (nothing, lambda text: "!", ("renderers_differ:",)),
+        (raises, nothing, ("renderers_differ:",)),
+        (nothing, raises, ("renderers_differ:",)),
+        (raises, raises, ("template_refuses:",)),
+    ],
+)
+@pytest.mark.parametrize("kind", ["plain", "tools unused"])
+def test_two_implementations_of_a_format_write_the_same(kind: str, first: Any, second: Any, may: tuple[str, ...]) -> None:
+    assert _judged(_CHATS[kind], by_code(first, second))[0] == may
+
+
+def test_facts_about_code_that_writes_chats() -> None:
+    facts = {
+        "stop_token": "<|end|>",
+        "begins_with": "<|s|>",
+        "generation_prompt": "<|s|>assistant",
+        "proofs": [*PLAIN["proofs"], "own marks"],
+    }
+    assert certified(by_code(nothing, nothing)) == {**PLAIN, **facts}
+    tagged = replace(by_code(nothing, nothing), source="{% generation %}")
+    assert certified(tagged)["generation_tags"] is False
 
 
 @pytest.mark.parametrize("kind", ["last answer", "earlier answer"])

@@ -364,7 +364,7 @@ def test_the_library_gets_long_text_in_windows(monkeypatch: pytest.MonkeyPatch) 
     vocabulary, given = load(CONFIGS / "tokenizer").vocabulary, list[int]()
     encode = ReferenceEngine.encode
     monkeypatch.setattr(ReferenceEngine, "encode", lambda self, texts: (given.extend(map(len, texts)), encode(self, texts))[1])
-    for name, value in {"LONG_PART": 300, "WHOLE_MOST": 1200, "OVERLAP": 60}.items():
+    for name, value in {"LONG_PART": 300, "WHOLE_MOST": 1200, "OVERLAP": 60, "WHOLE_EVERY": 1}.items():
         monkeypatch.setattr(reference_ids, name, value)
     assert ReferenceIds(vocabulary).encode(["So.", "我们喜欢猫，也喜欢狗。" * 1000, "No."]).ids.size
     assert max(given) < 1000

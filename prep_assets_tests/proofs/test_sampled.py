@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import date
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,7 @@ def test_other_words_and_missing_values_are_no_other_form() -> None:
     one = {"prompt": "What?", "gold": 5, "note": None}
     assert form_of(one) == form_of({"prompt": "Who?", "gold": 7})
     assert form_of({"weight": 0.5}) != form_of({"weight": 0}) and form_of({"train": True}) != form_of({"train": 1})
-    assert len({*map(form_of, (True, False, None, 0, 0.0, 1, 0.25, -1, "", "x", [], {}, [1], {"x": 1}, b"x"))}) == 15
+    assert len({*map(form_of, (True, False, None, 0, 0.0, 1, 0.25, -1, "", "x", [], {}, [1], {"x": 1}, b"x", date(2026, 1, 1)))}) == 16
     assert form_of({"a": "", "b": 1}) != form_of({"a": "x", "b": 1}), "a text before what is none counts as well"
     assert form_of([1]) != form_of([1, 1]) == form_of([1, 2, 3]) and form_of(["x", 1, 1]) == form_of([1, "x", 1]) != form_of([1, 1, "x"])
     assert form_of(1) == form_of(2) and form_of(0.25) == form_of(1.5)

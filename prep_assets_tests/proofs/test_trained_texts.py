@@ -55,6 +55,7 @@ def test_several_stops() -> None:
         ("m.content", "'<|end|>'", True),
         ("m.content[1:] + '<|end|>'", "''", False),
         ("''", "m.content + '<|end|>'", False),
+        ("m.content + '<|en'", "'d|>'", False),
         ("m.content + '<|end|>' + 'more'", "''", False),
     ],
 )

@@ -135,6 +135,19 @@ def test_the_stop_of_an_answer_in_parts_is_that_of_its_last(weight: float, gap: 
     assert [each.text for each in found.expected] == [END if stops else text[begins : tokens[limit - 1].end]]
 
 
+def test_of_a_token_in_two_texts_only_the_first_is_left(words: Vocabulary) -> None:
+    derived = rendered(TALK)
+    text, (whole,), tokens = derived.text, derived.expected, tokens_of(derived, words)
+    last = next(token for token in tokens if token.start > whole.start)
+    edges = (whole.start, last.start + 2, whole.end)
+    parts = tuple(
+        Expected(text[start:end], weight, "", start, end) for start, end, weight in zip(edges, edges[1:], (1.0, 0.5), strict=False)
+    )
+    limit = tokens.index(last) + 1
+    found = left_of(TALK, limit, Truncation("end", limit, keeps_stop=True), lambda _: replace(derived, expected=parts), words)
+    assert [each.text for each in found.expected] == [f"{text[whole.start : last.start]}{END}"]
+
+
 def test_of_stops_that_end_alike_the_longest_counts() -> None:
     answer = Expected("Hi<e>", 1.0, "", 0, 5)
     assert _last_stop([answer], answer, Mock(control={"e>": 0, "<e>": 1, ">": 2})) == "<e>"
