@@ -415,7 +415,8 @@ class _Derivation(Struct, frozen=True):
         place = self.chat.places[number]
         slot, (lead, trail) = self.chat.slots[place.slot], self.chat.shape.margins.get(place.slot, (0, 0))
         words = slot.text.strip()
-        first, last = slot.text.find(words), slot.text.find(words) + len(words)
+        first = len(slot.text) - len(slot.text.lstrip())
+        last = first + len(words)
         regions, parts = self.chat.sample.turns[block.turn].regions, list[Part]()
         for at, start, end in slot.parts:
             if max(start, first) < min(end, last):

@@ -89,6 +89,12 @@ def test_an_answer_behind_a_prompt_that_no_server_sends_ends_an_example(unserved
     assert len(examples_again(sample, OPTIONS, lambda given: replace(whole(given), unserved=unserved))) == examples
 
 
+def test_the_last_turn_ends_an_example_where_something_is_trained_behind_the_last_answer_or_nowhere() -> None:
+    assert examples_again(ROUNDS, {**OPTIONS, "mask": {}}, last_only) == [ROUNDS]
+    found = examples_again(ROUNDS, {**OPTIONS, "mask": {}, "mask_default": "train"}, last_only)
+    assert [len(each.turns) for each in found] == [2, 4, 6, 7] and found[3].turns[6] == ROUNDS.turns[6]
+
+
 def test_one_template_with_two_tokenizers() -> None:
     """Whose control tokens differ: a template is known by its source and by these."""
     source = "{% for m in messages %}<a>{{ m.content }}<b>{% endfor %}"

@@ -135,6 +135,18 @@ def test_what_is_trained(
         assert disagreement(derived, built.text, spans.trained(built, policy)) is None
 
 
+@pytest.mark.parametrize(
+    ("source", "turns", "prefixed"),
+    [
+        (conversations.PLAIN, CHAT.turns, True),
+        (conversations.PLAIN.partition("{%- if add_generation_prompt")[0], CHAT.turns, False),
+        (conversations.PLAIN, CHAT.turns[:1], False),  # there is no answer
+    ],
+)
+def test_the_prefix_property_says_what_of_every_answer_is_generated(source: str, turns: tuple[Turn, ...], prefixed: bool) -> None:
+    assert derive(Sample(turns), MaskOptions(), conversations.template(source)).prefixed is prefixed
+
+
 REJECTED = {
     (UNCLOSED, "stop_token_not_found"),
     (TWICE, "template_drops_content"),

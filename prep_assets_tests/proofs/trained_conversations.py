@@ -34,6 +34,7 @@ ESCAPES = PLAIN.replace("thought + m.content", "thought + (m.content | tojson)")
 ALL_ESCAPED = ESCAPES.replace("+ m.reasoning_content +", "+ (m.reasoning_content | tojson) +")
 SPACED = "{%- for m in messages -%}{{- m.content + ' ' -}}{%- endfor -%}"
 NO_TAGS = PLAIN.replace("<think>", "").replace("</think>", "")
+STOPLESS = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}"
 
 TRAINED = [
     pytest.param(PLAIN, {}, chat(user('Hi'), says('Hello.'), user('Bye'), says('See you.')), {}, '<|s|>user\n‹Hi›<|e|>\n<|s|>assistant\n⟦Hello.<|e|>⟧\n<|s|>user\n‹Bye›<|e|>\n<|s|>assistant\n⟦See you.<|e|>⟧\n', (8, 0), id='two rounds'),
@@ -117,6 +118,8 @@ TRAINED = [
     pytest.param(PLAIN, {'train_thinking': False}, chat(user('Hi'), says('~Hm', '!f'), result('1'), says('~So', '!g'), result('2'), says('x')), {}, '<|s|>user\n‹Hi›<|e|>\n<|s|>assistant\n<think>Hm</think>\n\n⟦<call>{"name": "f", "arguments": {}}</call><|e|>⟧\n<|s|>tool\n‹1›<|e|>\n<|s|>assistant\n<think>So</think>\n\n⟦<call>{"name": "g", "arguments": {}}</call><|e|>⟧\n<|s|>tool\n‹2›<|e|>\n<|s|>assistant\n⟦x<|e|>⟧\n', (12, 0), id='two rounds of calls'),
     pytest.param(PLAIN, {'train_thinking': False}, chat(user('Hi'), says('~a</think>b', '!f'), result('1'), says('x')), {}, '<|s|>user\n‹Hi›<|e|>\n<|s|>assistant\n<think>a</think>b</think>\n\n⟦<call>{"name": "f", "arguments": {}}</call><|e|>⟧\n<|s|>tool\n‹1›<|e|>\n<|s|>assistant\n⟦x<|e|>⟧\n', (8, 0), id='tags within reasoning'),
     pytest.param(PLAIN, {}, chat(Turn(USER, (Region('quote', 'Hi'),)), says('Hello.')), {}, '<|s|>user\n‹Hi›<|e|>\n<|s|>assistant\n⟦Hello.<|e|>⟧\n', (4, 0), id='a kind of region of its own'),
+    pytest.param(STOPLESS, {'train_headers': True}, chat(user('Hi'), says('Hello.'), user('Bye'), says('So.')), {}, 'user: ‹Hi›⟦\nassistant: Hello.⟧…\nuser: ‹Bye›⟦\nassistant: So.⟧…\n', (0, 0), id='headers without stops'),
+    pytest.param(STOPLESS, {'train_headers': True, 'train_turns': 'last'}, chat(user('Hi'), says('Hello.'), user('Bye'), says('So.')), {}, 'user: ‹Hi›\nassistant: ‹Hello.›\nuser: ‹Bye›⟦\nassistant: So.⟧…\n', (0, 0), id='the last header without stops'),
     pytest.param(PLAIN, {}, chat(says('Hello.'), user('Hi')), {}, '<|s|>assistant\n⟦Hello.<|e|>⟧\n<|s|>user\n‹Hi›<|e|>\n', (4, 0), id='answer first'),
     pytest.param(PLAIN, {}, chat(user('Hi'), says('~Hm')), {}, '<|s|>user\n‹Hi›<|e|>\n<|s|>assistant\n⟦<think>Hm</think>\n<|e|>⟧\n', (4, 0), id='reasoning alone'),
     pytest.param(PLAIN, {'train_on_eos': 'all'}, chat(user('Hi'), says('See ', '@a.png')), {'image': '<img>'}, '<|s|>user\n‹Hi›⟦<|e|>⟧\n<|s|>assistant\n⟦See ⟧…<img>⟦<|e|>⟧\n', (5, 0), id='eos all, an image last'),
