@@ -120,8 +120,8 @@ class Part(Struct):
 
 
 def pattern(template: ChatTemplate) -> re.Pattern[str]:
-    """Return a pattern that matches any control token, the longest first; without control tokens, nothing."""
-    return re.compile("|".join(map(re.escape, sorted(template.control, key=len, reverse=True))) or NOTHING)
+    """Return a pattern that matches any control token, each before those that it begins with; without control tokens, nothing."""
+    return re.compile("|".join(map(re.escape, sorted(template.control, reverse=True))) or NOTHING)
 
 
 def weight_of(region: Region, role: str, options: MaskOptions) -> float:

@@ -384,6 +384,21 @@ def test_places_of_tokens_at_the_start_of_a_document_and_behind_a_control_token(
     assert [again.char_spans("x", first=first) for first in (True, False)] == [[(0, 1), (0, 1)], [(0, 1)]]
 
 
+@pytest.mark.parametrize(
+    ("most", "unspaced", "ends"),
+    [
+        (0, False, "猫。 ab"),
+        (0, True, "猫"),
+        (4, True, "猫。 ab"),
+        (8, False, "猫。 ab"),
+        (9, False, "猫。 ab cd"),
+        (99, True, "猫。 ab cd"),
+    ],
+)
+def test_the_first_cut_of_a_text(most: int, unspaced: bool, ends: str) -> None:
+    assert module._cut_after("猫。 ab cd".encode(), most, unspaced) == len(ends.encode())
+
+
 def test_words_are_kept_for_the_next_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Each tokenizer's own, where new ones came and none proved wrong."""
     monkeypatch.setenv("PREP_ASSETS_CACHE", str(tmp_path))
