@@ -184,6 +184,15 @@ def test_another_judgement_of_tool_calls_fails() -> None:
         assert not check_certificate({**certificate, **change}, template).passed
 
 
+def test_answers_end_with_one_token_at_the_end_and_with_another_before() -> None:
+    source = TURNS.replace("<|im_end|>", "{{ '<|return|>' if loop.last else '<|im_end|>' }}") + PROMPT
+    template = bind_source(source, added=["<|return|>"]).template
+    certificate = certify(template).as_dict()
+    stops = {"last answer": "<|return|>", "earlier answer": "<|im_end|>"}
+    assert certificate["stops"] == stops and check_certificate(certificate, template).passed
+    assert not check_certificate({**certificate, "stops": dict(zip(stops, reversed(stops.values()), strict=True))}, template).passed
+
+
 def by_code(first: Any, second: Any) -> ChatTemplate:
     """A template that two implementations in code write, which marks no answer; the token that ends one follows another."""
 
