@@ -4,7 +4,7 @@
 
 - ``x-option``, in the schema of a property: the option that names the property, or several; null removes it
 - ``x-set``: keyword → option that gives its value; null removes it
-- ``x-when``: option → value, or ``{"not": value}``; otherwise the schema is left out of its list or properties, or with its ``not``
+- ``x-when``: option → value, or ``{"not": value}``; otherwise the schema is left out of its list or properties
 - ``x-role``: `enum` becomes the tags of a role, ``*`` all, ``call`` those of messages that are calls; ``x-roles`` and ``x-calls`` of a definition: tag →
   role, and tags of calls, where ``$name`` stands for an option
 - ``x-options``: the options with their defaults; ``x-bind``: options of `common.json` → values, ``$name`` for an option
@@ -191,7 +191,7 @@ def _instance(node: Any, options: Mapping[str, Any], tags: Mapping[str, Sequence
         return [_instance(each, options, tags) for each in node if _applies(each, options)]
     if not isinstance(node, dict):
         return node.removeprefix("common.json") if isinstance(node, str) and node.startswith(_COMMON) else node
-    node = {key: value for key, value in node.items() if key != "not" or _applies(value, options)}
+    node = dict(node)
     for keyword, option in node.pop("x-set", {}).items():
         node[keyword] = options.get(option)
         if node[keyword] is None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from fractions import Fraction
-from itertools import groupby, pairwise
+from itertools import groupby, pairwise, starmap
 from typing import Any, TypeVar
 
 from msgspec import Struct
@@ -33,8 +33,7 @@ _LETTERS = {"system": "s", "user": "u", "assistant": "a", "tool": "t"}
 
 def under(row: Row, format: Format, option: str) -> Any:
     """Return the value of the field that an option names."""
-    key: object = format.options.get(option)
-    return row.get(key) if isinstance(key, str) else None
+    return row.get(str(format.options.get(option)))
 
 
 class JudgedRow(dict[str, Any]):
@@ -235,7 +234,7 @@ def _of_tools(reason: str) -> Callable[[Row, Format], bool]:
 
 
 def _has_tools(chat: Sequence[Message], format: Format) -> bool:
-    """Whether a chat has calls or results."""
+    """Whether a chat has calls or results: most have none, and are not looked at any further."""
     return "t" in letters(chat, format) or any(called(message, format) for message in chat)
 
 
@@ -244,18 +243,12 @@ result_without_call, unknown_result, missing_result = map(_of_tools, ("role_orde
 
 def not_offered(row: Row, format: Format) -> bool:
     """A tool is called that is not on offer."""
-    listed = [row, *(message for chat in chats(row, format) for message in chat)]
     options = row.get("chat_template_kwargs")
-    options = parsed(options) if isinstance(options, str) and options.strip() else options
-    tools: list[Any] = []
-    for each in listed:
-        given = next((each[key] for key in (str(format.options.get("tools_key")), *_TOOLS) if each.get(key)), None)
-        given = parsed(given) if isinstance(given, str) and given.strip() else given
-        tools = tools or ([given] if isinstance(given, Mapping) else given or [])
-    functions = [tool["function"] if isinstance(tool.get("function"), Mapping) else tool for tool in tools]
+    options = parsed(options.strip() or "{}") if isinstance(options, str) else options
+    tools = next(_offers(row, format), [])
     builtin = (options or {}).get("builtin_tools")
-    names = [*(function.get("name") for function in functions), *(builtin if isinstance(builtin, list) else ())]
-    if not functions or None in names:
+    names = [*(tool.get("function", tool).get("name") for tool in tools), *(builtin if isinstance(builtin, list) else ())]
+    if not tools or None in names:
         return False
     asked = [call for chat in chats(row, format) for message in chat for call in called(message, format)]
     for chat in chats(row, format):
@@ -265,6 +258,19 @@ def not_offered(row: Row, format: Format) -> bool:
 
 
 _TOOLS = ("tools", "functions", "available_tools")
+
+
+def _offers(row: Row, format: Format) -> Iterator[list[Row]]:
+    """Yield the tools that a row and its messages offer under each name, if any: each with its wrapper."""
+    for each in (row, *(message for chat in chats(row, format) for message in chat)):
+        for given in (each[key] for key in (str(format.options.get("tools_key")), *_TOOLS) if each.get(key)):
+            tools = parsed(given.strip() or "[]") if isinstance(given, str) else given
+            if tools:
+                yield [*map(_wrapped, [tools] if isinstance(tools, Mapping) else tools)]
+
+
+def _wrapped(tool: Row) -> Row:
+    return {"type": "function", "function": tool} if "name" in tool and "function" not in tool else tool
 
 
 # What neutral fields say.
@@ -334,7 +340,7 @@ def parts_of_row(row: Row, format: Format) -> list[Row]:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, bool | int | float)
+    return isinstance(value, int | float)
 
 
 def unstorable_weight(row: Row, format: Format) -> bool | None:
@@ -343,9 +349,8 @@ def unstorable_weight(row: Row, format: Format) -> bool | None:
     masks = [row.get(key) for key in format.options.get("mask_keys", ())]
     weights = [float(each[key]) for each in parts_of_row(row, format) for key in WEIGHTS if key in each and _is_number(each[key])]
     weights += [float(value) for mask in masks if isinstance(mask, list) for value in mask if _is_number(value)]
-    stretched = (each[key] for each in parts_of_row(row, format) for key in STRETCHES if each.get(key))
-    texts = (shown(each, format) for each in parts_of_row(row, format) if any(each.get(key) for key in STRETCHES))
-    if any(weight and not 1e-30 <= weight <= 1e30 for weight in weights) or any(map(_misplaced, stretched, texts)):
+    stretched = ((each[key], shown(each, format)) for each in parts_of_row(row, format) for key in STRETCHES if each.get(key))
+    if any(weight and not 1e-30 <= weight <= 1e30 for weight in weights) or any(starmap(_misplaced, stretched)):
         return True
     return False if all(weight == 0 or 1e-15 <= weight <= 1e15 for weight in weights) else None
 
@@ -402,18 +407,8 @@ def several_contents(row: Row, format: Format) -> bool:
 
 def several_tools(row: Row, format: Format) -> bool:
     """Tools stand under two names, or in two messages, and differ."""
-    messages = [message for chat in chats(row, format) for message in chat] if format.options.get("message_tools") else []
-    names = {str(format.options.get("tools_key")), *_TOOLS}
-    held = [each[key] for each in (row, *messages) for key in names & each.keys()]
-    read = [parsed(tools) if isinstance(tools, str) and tools.strip() else tools for tools in (held if len(held) > 1 else ())]
-    found = [
-        [*map(_wrapped, tools if isinstance(tools, list) else [tools])] for tools in read if isinstance(tools, list | Mapping) and tools
-    ]
-    return any(tools != found[0] for tools in found)
-
-
-def _wrapped(tool: Row) -> Row:
-    return {"type": "function", "function": tool} if "name" in tool and "function" not in tool else tool
+    first, *others = [*_offers(row, format)] or [[]]
+    return any(tools != first for tools in others)
 
 
 def own_space(row: Row, format: Format) -> bool | None:

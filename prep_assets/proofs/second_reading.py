@@ -567,34 +567,24 @@ def _untyped(turn: Turn) -> list[Turn]:
     *others, last = turn.regions or (None,)
     if last is None or last.drop or last.kind in (THINKING, TOOL_CALL, *MEDIA):
         return [turn]
-    if f"</tool_{'call' if turn.role == ASSISTANT else 'response'}>" not in last.text:
-        return [turn]
-    if turn.role == ASSISTANT:
-        words, calls = _split_blocks(last.text, "tool_call")
-        if not calls or re.search(r"\S[^\S\n]*\Z", words):
-            return [turn]
-        texts = [changed(last, text=words.rstrip())] if words.strip() else []
-        return [changed(turn, regions=(*others, *texts, *(changed(last, kind=TOOL_CALL, text=_call_again(call)) for call in calls)))]
-    if turn.role == TOOL and not others:
-        words, results = _split_blocks(last.text, "tool_response")
-        return (
-            [changed(turn, regions=(changed(last, text=result.strip()),)) for result in results]
-            if results and not words.strip()
-            else [turn]
-        )
-    return [turn]
+    words, blocks = blocks_of(last.text, turn.role)
+    if turn.role == TOOL:
+        return [changed(turn, regions=(changed(last, text=result.strip()),)) for result in blocks] if blocks and not others else [turn]
+    texts = [changed(last, text=words.rstrip())] if words.strip() else []
+    calls = (changed(last, kind=TOOL_CALL, text=call_again(call)) for call in blocks)
+    return [changed(turn, regions=(*others, *texts, *calls))] if blocks else [turn]
 
 
-def _split_blocks(text: str, tag: str) -> tuple[str, list[str]]:
-    """A text without the blocks at its end, and what these hold."""
-    rest, blocks, opening, closing = text, list[str](), f"<{tag}>", f"</{tag}>"
-    while rest.rstrip().endswith(closing):
-        body = rest.rstrip().removesuffix(closing)
-        before, opened, inside = body.rpartition(opening)
-        if not opened or closing in inside:
+def blocks_of(text: str, role: str) -> tuple[str, list[str]]:
+    """The words of a text, and what the tags behind them hold: of an answer the calls at its end, which begin a line, of a tool the results, beside which it
+    says nothing."""
+    rest, blocks, tag = text, list[str](), {ASSISTANT: "tool_call", TOOL: "tool_response"}.get(role)
+    while tag and rest.rstrip().endswith(f"</{tag}>"):
+        before, opened, inside = rest.rstrip().removesuffix(f"</{tag}>").rpartition(f"<{tag}>")
+        if not opened or f"</{tag}>" in inside:
             break
         rest, blocks = before, [inside, *blocks]
-    return rest, blocks
+    return (text, []) if blocks and re.search(r"\S\s*\Z" if role == TOOL else r"\S[^\S\n]*\Z", rest) else (rest, blocks)
 
 
 class NoCall(ValueError):
@@ -635,7 +625,12 @@ def _python_object(text: str) -> Any:
     return json.loads(json.dumps(ast.literal_eval(tree)))
 
 
-def _call_again(text: str) -> str:
+def call_again(text: str) -> str:
+    """Return the JSON of a call, compact.
+
+    Raises:
+        NoCall: the text is none.
+    """
     try:
         call = call_object(text)
         arguments: Any = next((call[key] for key in ("arguments", "parameters") if key in call), {})

@@ -128,11 +128,11 @@ def in_call_order(messages: Sequence[Any], role: Callable[[Any], str]) -> Iterab
     ordered, run_before = list[Any](), list[Any]()
     for of_tool, run in groupby(messages, key=lambda message: role(message) == "tool"):
         listed = list(run)
-        if of_tool and ordered:
+        if of_tool:
             latest = [call.get("id") for message in run_before for call in _listed_calls(message)]
             answered = [message.get("tool_call_id") for message in listed]
-            if None not in latest and None not in answered and not {*latest}.isdisjoint(answered):
-                listed.sort(key=lambda message: latest.index(message["tool_call_id"]) if message["tool_call_id"] in latest else -1)
+            if None not in latest and None not in answered:
+                listed.sort(key=lambda message: [at for at, each in enumerate(latest) if each == message["tool_call_id"]])
         run_before = [*reversed([*takewhile(lambda message: role(message) == "assistant", reversed(listed))])]
         ordered += listed
     return ordered

@@ -11,7 +11,7 @@ from msgspec import Struct, field
 
 from prep_assets.proofs.formats import definition_of, neutral_names, resolved, roles_of, rule_named, without
 from prep_assets.proofs.plain_reading import ReadRows, Turns
-from prep_assets.proofs.second_reading import call_object
+from prep_assets.proofs.second_reading import blocks_of, call_again
 from prep_assets.proofs.source_fields import (
     CALLERS,
     CALLS,
@@ -53,7 +53,7 @@ def columns_of(items: Iterable[str], options: Mapping[str, Any]) -> list[Column]
     """Return the columns that items ``role:option=names>rule`` list: names are those that the option gives, else those behind ``=``, if any."""
     columns = []
     for item in items:
-        role, _, rest = item.partition(":")
+        role, rest = item.split(":")
         rest, _, rule = rest.partition(">")
         option, _, default = rest.partition("=")
         names = options.get(option) or default.split(",")
@@ -111,33 +111,29 @@ class Reading(Struct, dict=True):
         self.writes: Sequence[str] | None = ()
         if found is not None:
             self.schema, self.options, listed = found
-            self.writes = definition_of(listed).get("x-writes", None if definition_of(listed).get("x-open") else ())
-            items, roles = (
-                definition_of(listed)["x-columns"],
-                {tag: own if own in KNOWN else "user" for tag, own in roles_of(*found[:2])[0].items()},
-            )
+            items, self.writes = definition_of(listed)["x-columns"], definition_of(listed).get("x-writes", ())
+            roles = {tag: own if own in KNOWN else "user" for tag, own in roles_of(*found[:2])[0].items()}
         columns = columns_of(items, self.options)
         self.columns = [each._replace(rule="") if self.gives == "Group" and each.rule in _OF_LINES else each for each in columns]
-        self.paired = self.gives != "Sample" and not any(column.role == "label" for column in self.columns)
-        self.callers = {*CALLERS, self.options.get("function_tag", "function_call")}
+        self.paired = self.gives != "Sample"
         self.roles = {**ROLES, **roles}
         named = {suffix: [str(value) for key, value in self.options.items() if key.endswith(suffix)] for suffix in _FIELD_OPTIONS}
+        self.callers = {*CALLERS, *named["function_tag"]}
         self.role_keys = (*named["role_key"], *named["role_tag"], "role", "from", "type")
         self.content_keys = (*named["content_key"], *named["content_tag"], "content", "value")
         self.file_keys = {*named["images_key"], *named["image_key"], *named["videos_key"], *named["audios_key"]}
         self.tool_keys = {*named["tools_key"]}
         self.marks = (self.options.get("image_token", "<image>"), "<audio>", "<video>")
+        self.known_fields = {*_KNOWN_FIELDS, *self.content_keys, *self.role_keys}
         self._plain_roles = {tag: role for tag, role in self.roles.items() if tag not in self.callers}
-        self._plans: dict[tuple[str, ...], list[tuple[str, str]] | None] = {}
+        self._plans: dict[tuple[str, ...], list[tuple[str, str]]] = {}
         self._mark = re.compile("|".join(re.escape(tag) for pair in self.tags for tag in pair) or "(?!)")
 
     def plain_rows(self, rows: ReadRows) -> list[Sequence[tuple[str, str]] | None]:
         """Return `plain` of each row; where messages are all that rows say, what other checks read in these too."""
         found: list[Sequence[tuple[str, str]] | None] = [None] * len(rows)
-        for names, numbers in rows.by_columns.items():
+        for names, numbers in rows.by_columns.items() if self.known else ():
             plan = self._plan_of(names)
-            if plan is None:
-                continue
             turns, known = list[Turns | None](), dict[tuple[str, ...], list[str] | None]()
             if [role for _, role in plan] == ["chat"]:
                 column = plan[0][0]
@@ -156,10 +152,10 @@ class Reading(Struct, dict=True):
 
     def plain(self, row: Row) -> list[tuple[str, str]] | None:
         """Return texts and roles of a row of strings and messages of two strings each, in order; `None` for any other row. Most rows are plain."""
-        if (plan := self._plan_of(tuple(row))) is None:
+        if not self.known:
             return None
         said = list[tuple[str, str]]()
-        for name, role in plan:
+        for name, role in self._plan_of(tuple(row)):
             value = row[name]
             if type(value) is str and role == "worked":
                 said += [(piece, "assistant") for piece in worked_pieces(value) if piece.strip()]
@@ -211,13 +207,13 @@ class Reading(Struct, dict=True):
             return {side: [{"role": role, "content": text} for text, role in said] for side, said in sides.items()}
         return {side: said[0][0] for side, said in sides.items()} if {*map(len, sides.values())} == {1} else None
 
-    def _plan_of(self, names: tuple[str, ...]) -> list[tuple[str, str]] | None:
+    def _plan_of(self, names: tuple[str, ...]) -> list[tuple[str, str]]:
         if names not in self._plans:
             self._plans[names] = self._plan(names)
         return self._plans[names]
 
-    def _plan(self, names: Sequence[str]) -> list[tuple[str, str]] | None:
-        """Return the columns with texts and their roles, in order, a column without a role where it must be empty; `None` for a user's schema."""
+    def _plan(self, names: Sequence[str]) -> list[tuple[str, str]]:
+        """Return the columns with texts and their roles, in order, a column without a role where it must be empty."""
         plan, left = list[tuple[str, str]](), {*names} - self.ignore - self.chosen_by
         for column in self.columns:
             for name in column.names:
@@ -227,8 +223,7 @@ class Reading(Struct, dict=True):
                     plan.append((name, "worked" if (column.role, column.rule) == ("assistant", "worked") else its_role))
                     left.remove(name)
         skipped = {name for name in left if NAMES.get(name) == "skip" and name != "chat_template_kwargs"}
-        further = [(name, "") for name in sorted(left - skipped)]
-        return [*plan, *further] if self.known else None
+        return [*plan, *((name, "") for name in left - skipped)]
 
     def files_in(self, row: Row) -> str:
         """Return the first of its columns with files that a row fills; ``""`` for none, and for a user's schema. A column that options name for a text has
@@ -295,7 +290,14 @@ def _keys_of(messages: Any) -> tuple[str, str]:
 
 FILES = ("images", "image", "videos", "video", "audios", "audio")
 """Columns with files."""
-_FIELD_OPTIONS = ("role_key", "role_tag", "content_key", "content_tag", "images_key", "image_key", "videos_key", "audios_key", "tools_key")
+_FIELD_OPTIONS = (
+    *("role_key", "role_tag", "content_key", "content_tag", "images_key", "image_key", "videos_key", "audios_key", "tools_key"),
+    "function_tag",
+)
+
+
+_KNOWN_FIELDS = (*REASONINGS, *CALLS, *FIELDS_OF_MESSAGES, *NAMES, *WEIGHTS, *STRETCHES, "refusal", "reasoning_details")
+"""Fields of messages that `Walk.message` reads, or that are no texts, beside those that options name."""
 
 
 class Walk:
@@ -312,7 +314,7 @@ class Walk:
         reading, row = self.reading, self.row
         for role, names, rule in reading.columns:
             if "." in names:  # the whole row
-                self.seen.update(() if role != "skip" and rule in ("", "request") else row)
+                self.seen.update(() if rule == "request" else row)  # which says what it reads
                 if rule:
                     rule_named(rule)(self, row, role, "")
                 continue
@@ -321,18 +323,16 @@ class Walk:
                 if found is not None:
                     self._column(role, name, found, rule)
         for name, value in row.items():
-            if name not in (*self.seen, *reading.ignore, *reading.chosen_by) and value is not None:
+            if name not in (*self.seen, *reading.chosen_by) and value is not None:
                 self._other(name, value)
-        weighs = {name: value for name, value in row.items() if name not in (*reading.ignore, *reading.chosen_by)}
+        weighs = {name: value for name, value in row.items() if name not in reading.chosen_by}
         if (weight := weight_of(weighs)) not in (None, 1):  # that of all answers, times that of their parts
             weighed = (each._replace(weight=weight * (1.0 if each.weight is None else each.weight)) for each in self.said)
             self.said = [heavy if each.is_answer else each for each, heavy in zip(self.said, weighed, strict=True)]
         return self.said
 
     def _found(self, name: str) -> Any:
-        """The value of a column, or at a dotted path; `None` where it is ignored or not there."""
-        if name in self.reading.ignore:
-            return None
+        """The value of a column, or at a dotted path; `None` where it is not there."""
         if self.row.get(name) is not None or "." not in name:
             self.seen.add(name)
             return self.row.get(name)
@@ -355,10 +355,8 @@ class Walk:
         spoken = "assistant" if side in ANSWERS[:3] else side
         answer = spoken in ("assistant", "completion")
         where = role if side in (*ANSWERS, *ASIDE) and self.reading.paired else self.prompt
-        if not text.strip():
-            return
         if role == "system":
-            self.said.append(Said(path, where, self.turn, ANYWHERE, text, None, role))
+            self.anywhere(text, path)
             return
         for piece in self.marks.split(text) if self.marks is not None and kind == TEXT else (text,):
             if answer and kind == TEXT and self.reading.tags and self.reading._mark.search(piece):
@@ -375,26 +373,15 @@ class Walk:
 
     def _between_tags(self, said: Said) -> Iterator[Said]:
         """A text, of which calls at the end of an answer are calls, and results of a tool stand without their tags."""
-        tag = {"assistant": "tool_call", "tool": "tool_response"}.get(said.role)
-        words, blocks = said.text, list[str]()
-        while self.reading.calls and said.kind == TEXT and tag and words.rstrip().endswith(f"</{tag}>"):
-            before, opened, block = words.rstrip().removesuffix(f"</{tag}>").rpartition(f"<{tag}>")
-            if not opened or f"</{tag}>" in block:
-                break
-            words, blocks = before, [block, *blocks]
-        if not blocks or (words.strip() and (tag == "tool_response" or "\n" not in words[len(words.rstrip()) :])):
-            yield said
-            return
+        words, blocks = blocks_of(said.text, said.role) if self.reading.calls and said.kind == TEXT else (said.text, [])
         if words.strip():
             yield said._replace(text=words)
         for block in blocks:
-            if tag == "tool_response":
+            if said.role == "tool":
                 yield said._replace(text=block)
                 continue
-            call = call_object(block)
-            arguments = call.get("arguments", call.get("parameters"))
-            arguments = call_object(arguments) if isinstance(arguments, str) else arguments
-            yield from (said._replace(kind=CALL, text=leaf) for leaf in (call["name"], *json_leaves(arguments, self.reading.sorts)))
+            call = json.loads(call_again(block))
+            yield from (said._replace(kind=CALL, text=leaf) for leaf in (call["name"], *json_leaves(call["arguments"], self.reading.sorts)))
 
     def _marks(self) -> re.Pattern[str] | None:
         """What stands for files in a text; `None` for a row without files."""
@@ -406,9 +393,8 @@ class Walk:
     # Columns by their names.
 
     def _other(self, name: str, value: Any) -> None:
-        rule = "tools" if name in self.reading.tool_keys else "files" if name in self.reading.file_keys else NAMES.get(name)
-        rule = rule or NAMES.get(name.lower())
-        if rule == "tools" or (rule == "documents"):
+        rule = "tools" if name in self.reading.tool_keys else "files" if name in self.reading.file_keys else NAMES.get(name.lower())
+        if rule in ("tools", "documents"):
             rule_named(rule)(self, value, "", name)
         elif name == "margin" and self.reading.gives == "Pair":
             self.said.append(Said(name, name, self.turn, EXACT, json.dumps(value)))
@@ -422,7 +408,7 @@ class Walk:
                 self.said.append(Said(path, "", self.turn, kind, value))
         elif isinstance(value, Mapping):
             for key, inner in value.items():
-                if key not in NAMES and (inside := f"{path}.{key}") not in self.reading.ignore | self.reading.chosen_by:
+                if key not in NAMES and (inside := f"{path}.{key}") not in self.reading.chosen_by:
                     self.anywhere(inner, inside, kind)
         elif isinstance(value, list | tuple):
             for inner in value:
@@ -430,21 +416,22 @@ class Walk:
 
     # Messages.
 
-    def chat(self, messages: Sequence[Any], role: str, path: str, *, earlier: bool = False) -> None:
+    def chat(self, messages: Sequence[Any], role: str, path: str) -> None:
         """Add a list of messages. Results of tools come in the order of their calls, if both have ids.
 
         Args:
             role: of the column: a side, ``chat``, or ``prompt`` or ``user`` for one whose answers are not trained.
-            earlier: leave out the last message.
         """
-        listed = [*in_call_order(messages[:-1] if earlier else messages, self._role)]
+        listed = [*in_call_order(messages, self._role)]
         for message, following in zip(listed, [*listed[1:], None], strict=True):
             self.message(message, role, path, called=following is not None and self._role(following) == "tool")
             self.turn += 1
 
+    def _tag(self, message: Row) -> Any:
+        return as_text(next((message[key] for key in self.reading.role_keys if isinstance(message.get(key), str | bytes)), None))
+
     def _role(self, message: Row) -> str:
-        tag = as_text(next((message[key] for key in self.reading.role_keys if isinstance(message.get(key), str | bytes)), ""))
-        return self.reading.roles.get(tag, "user")
+        return self.reading.roles.get(self._tag(message), "user")
 
     def message(self, message: Row, role: str, path: str, *, called: bool = False) -> None:
         """Add one message: reasoning, content, calls. `called`: the result of a tool follows."""
@@ -466,9 +453,11 @@ class Walk:
                     if isinstance(detail.get(key), str):
                         self.say(detail[key], whose, f"{path}.reasoning_details", kind=REASONING, weight=weight)
         key = next((key for key in self.reading.content_keys if message.get(key) is not None), "content")
-        content, tag = as_text(message.get(key)), next((message[key] for key in self.reading.role_keys if key in message), "")
+        content = as_text(message.get(key))
         stretches = next((message[name] for name in STRETCHES if message.get(name)), None)
-        if isinstance(content, str) and (as_text(tag) in self.reading.callers or (called and own == "assistant" and is_call(content))):
+        if isinstance(content, str) and (
+            self._tag(message) in self.reading.callers or (called and own == "assistant" and is_call(content))
+        ):
             self.calls(content, whose, f"{path}.{key}", weight)
         elif isinstance(content, str) and stretches:
             for piece, own_weight in pieces_of(content, stretches):
@@ -486,10 +475,8 @@ class Walk:
         for name in ("tools", "functions"):
             if message.get(name):
                 rule_named("tools")(self, message[name], "", f"{path}.{name}")
-        known = {key, *self.reading.content_keys, *REASONINGS, *CALLS, *FIELDS_OF_MESSAGES, *self.reading.role_keys}
         for name in message:
-            known_name = name in known or name in ("refusal", "reasoning_details", "tools", "functions", *NAMES, *WEIGHTS, *STRETCHES)
-            if not known_name and f"{path}.{name}" not in self.reading.ignore:
+            if name not in self.reading.known_fields:
                 self.anywhere(message[name], f"{path}.{name}")
 
     def part(self, part: Row, role: str, path: str, weight: float | None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from prep_assets.proofs.source_fields import as_text, by_message, worked_pieces
@@ -30,7 +30,7 @@ def text(walk: Walk, value: Any, role: str, path: str) -> None:
         return
     if isinstance(value, bool):
         return
-    walk.say(value if isinstance(value, str) else str(value), role, path)
+    walk.say(str(value), role, path)
     walk.turn += 1
 
 
@@ -63,18 +63,18 @@ def exchanges(walk: Walk, value: Any, role: str, path: str) -> None:
 _TURN_MARKS = ("\n\nHuman:", "\n\nAssistant:")
 
 
-def _split(walk: Walk, value: str, defaults: Sequence[str] = _TURN_MARKS) -> list[tuple[str, str]]:
+def _split(walk: Walk, value: str) -> list[tuple[str, str]]:
     """Split a text at the marks of its turns into role and text of each."""
-    human, assistant = (walk.options.get(key) for key in ("human_mark", "assistant_mark"))
-    marks = [walk.options.get("user_mark") or human or defaults[0], assistant or defaults[1]]
+    human, user, assistant = (walk.options.get(f"{whose}_mark") for whose in ("human", "user", "assistant"))
+    marks = [user or human or _TURN_MARKS[0], assistant or _TURN_MARKS[1]]
     parts = re.split("(" + "|".join(map(re.escape, marks)) + ")", value)
     return [("assistant" if mark == marks[1] else "user", each) for mark, each in zip(parts[1::2], parts[2::2], strict=True)]
 
 
 def marked(walk: Walk, value: str, role: str, path: str) -> None:
     """Turns in one text, each behind a mark. Of a side the last one is the answer."""
-    turns = _split(walk, value, _TURN_MARKS if role in ANSWERS else ("Human:", "Assistant:"))
-    if role in ANSWERS and walk.options.get("prompt_check") == "chosen" and role == "rejected":
+    turns = _split(walk, value)
+    if walk.options.get("prompt_check") == "chosen" and role == "rejected":
         turns = turns[-1:]
     for whose, each in turns:
         walk.say(each, role if role in ANSWERS else whose, path)

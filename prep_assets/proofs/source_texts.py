@@ -7,12 +7,13 @@ decoded record.
 from __future__ import annotations
 
 import json
-import re
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from itertools import groupby
 from typing import Any, NamedTuple
+
+from prep_assets.proofs.row_rules import number
 
 TEXT, REASONING, CALL, TOOL, ANYWHERE, EXACT = "text", "reasoning", "call", "tool", "anywhere", "exact"
 ANSWERS = ("chosen", "rejected", "responses", "completion")
@@ -138,17 +139,15 @@ def missing(
             return Missing(texts[0], f"is of {side!r}, which the record does not have")
         if (fault := _on_side(texts, held[side], lost, spell, policy)) is not None:
             return fault
-    whole = held.get("", None) or Held(b"\n".join(each.text for each in held.values()))
+    whole = held[""].text if "" in held else b"\n".join(each.text for each in held.values())
     names = 0
     for each in listed:
         if each.kind in (ANYWHERE, TOOL):
             forms = spellings(each, spell)
-            end = _end(whole.text, forms, names if each.kind == TOOL else 0)
+            end = _end(whole, forms, names if each.kind == TOOL else 0)
             if end < 0:
                 return Missing(each, "stands nowhere in the record")
-            if each.kind == TOOL and max(map(whole.text.count, forms)) <= sum(
-                said.kind == CALL and said.text == each.text for said in listed
-            ):
+            if each.kind == TOOL and max(map(whole.count, forms)) <= sum(said.kind == CALL and said.text == each.text for said in listed):
                 return Missing(each, "stands in calls, and is not on offer")
             names = end if each.kind == TOOL else names
     return None
@@ -193,7 +192,7 @@ def _in_order(texts: Sequence[Said], held: Held, lost: list[Said], spell: Callab
         for each in run:
             if each.kind == EXACT:
                 if not _same(each.text, held.text):
-                    return Missing(each, f"is {held.text.decode(errors='replace')[:60]!r} in the store")
+                    return Missing(each, f"is {held.text.decode()[:60]!r} in the store")
                 continue
             forms = spellings(each, spell)
             end = _end(held.text, forms, ends.get((whole, each.kind), base[whole]))
@@ -201,7 +200,7 @@ def _in_order(texts: Sequence[Said], held: Held, lost: list[Said], spell: Callab
                 lost.append(each)
                 continue
             if end < 0:
-                where = "stands before the text in front of it" if _end(held.text, forms, 0) >= 0 else "stands nowhere in it"
+                where = "stands before the text in front of it" if any(form in held.text for form in forms) else "stands nowhere in it"
                 return Missing(each, f"{where}, on the side {each.side or 'of the whole record'}")
             ends[whole, each.kind] = end
             weight = policy.weight(each, by_role=turn == last or not each.side)  # before an answer stands its prompt
@@ -230,7 +229,7 @@ def _inner(said: Said, forms: Sequence[bytes]) -> Sequence[bytes]:
     """The spellings without what a token may share with the next text where no template stands between them."""
     if said.role not in ("prompt", "completion", "document"):
         return forms
-    return [form[_CUT:-_CUT] if len(form) > 2 * _CUT else b"" for form in forms]
+    return [form[_CUT:-_CUT] for form in forms]
 
 
 def _same(said: str, held: bytes) -> bool:
@@ -243,10 +242,7 @@ def _same(said: str, held: bytes) -> bool:
 
 
 def _number(value: Any) -> Fraction | None:
-    text = value.strip().replace("$", "").replace("−", "-").removesuffix(".") if isinstance(value, str) else str(value)
-    if isinstance(value, str) and not re.fullmatch(r"[-+]?(?:\d+|\d{1,3}(?:,\d{3})+)?(?:\.\d+)?", text):
-        return None
     try:
-        return Fraction(text.replace(",", ""))
-    except (ValueError, ZeroDivisionError):
+        return number(value.strip()) if isinstance(value, str) else Fraction(str(value))
+    except ValueError:
         return None

@@ -297,6 +297,34 @@ def test_a_definition_by_another_may_have_columns_and_reasons_of_its_own() -> No
     assert names
 
 
+@pytest.mark.parametrize("own", [True, False, None])
+@pytest.mark.parametrize("others", [(), (True,), (False,), (None,), (None, False), (False, None), (False, True)])
+def test_a_row_that_one_of_several_definitions_accepts(own: bool | None, others: Sequence[bool | None]) -> None:
+    """None can be judged wrong while one of them cannot be asked."""
+    more = [Format(f"{at}", {}, {}, (), lambda row, fits=fits: fits) for at, fits in enumerate(others)]  # type: ignore[misc]
+    whole, row = Format("own", {}, {}, (), lambda row: own, others=more), {"a": 1}
+    accepts = next((each for each, fits in zip([whole, *more], [own, *others], strict=True) if fits), None)
+    assert whole.of(row) == ((accepts, row) if accepts else None if None in (own, *others) else False)
+
+
+@pytest.mark.parametrize(
+    ("row", "fits"),
+    [
+        *(
+            ({"text": text, "created": created}, True)
+            for text in ("a", "a\ud800")
+            for created in (None, 5, 1.5, True, "x", [1], {"a": [None]})
+        ),
+        *(({"text": "a\ud800", key: "x"}, False) for key in ("a", 5)),
+        *(({"text": value}, False) for value in (date(2026, 1, 1), b"\xff", 5, None, ["\ud800", 5])),
+        *(({"text": "a", "created": value}, True) for value in (date(2026, 1, 1), [[{"x": b"\xff"}]])),  # which no model reads
+    ],
+)
+def test_values_of_tables_that_json_does_not_have(row: Row, fits: bool) -> None:
+    definition = format_of("text", {})
+    assert definition is not None and bool(definition.of(row)) is fits and definition.of(row) is not None
+
+
 def test_calls_in_a_text_are_json() -> None:
     definition = format_of("sharegpt", {"function_tag": "act"})
     assert definition is not None

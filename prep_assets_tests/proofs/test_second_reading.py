@@ -39,6 +39,7 @@ from prep_assets.proofs.second_reading import (
     object_of,
     read_again,
     read_rows,
+    shown_by,
     typed_tokens,
     unique,
     untyped,
@@ -46,7 +47,7 @@ from prep_assets.proofs.second_reading import (
 from prep_assets.samples import IMAGE, SEPARATOR, TEXT, THINKING, TOOL_CALL, Group, Record, Region, Sample, Turn
 from prep_assets_tests.conftest import zstd
 from prep_assets_tests.effort import SOAK
-from prep_assets_tests.proofs.conversations import user
+from prep_assets_tests.proofs.conversations import template, user
 
 # -- The second reader of source files agrees with the first, on files as hostile as they come; and alone ---------------------------------
 
@@ -301,6 +302,19 @@ def test_groups() -> None:
     assert group_again(group, OPTIONS, shown=False) == group
 
 
+CALLING = "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}{{ c.function | tojson }}{% endfor %}{% endfor %}"
+THINKING_ALOUD = "{% for m in messages %}{% if m.reasoning_content %}<t>{{ m.reasoning_content }}</t>{% endif %}{{ m.content }}{% endfor %}"
+
+
+@pytest.mark.parametrize(("source", "shown", "calls"), [(CALLING, False, True), (THINKING_ALOUD, True, False)])
+def test_what_a_template_shows_is_read_out_of_texts(source: str, shown: bool, calls: bool) -> None:
+    shows = shown_by(template(source))
+    assert shows == {"shown": shown, "calls": calls}
+    read = read_again(Sample((PLAIN, answer(text(WRITTEN)))), {**OPTIONS, "calls": "auto"}, **shows)
+    kinds = {region.kind for turn in read.turns for region in turn.regions}
+    assert kinds == {TEXT} | ({THINKING} if shown else set()) | ({TOOL_CALL} if calls else set())
+
+
 def read_turn(turn: Turn, *, shown: bool = True, **options: Any) -> list[Turn]:
     return [*read_again(Sample((turn,)), {**OPTIONS, **options}, shown=shown).turns]
 
@@ -467,14 +481,17 @@ def test_no_call_between_tags(words: str) -> None:
     ("compression", "compress"),
     [("gzip", gzip.compress), ("bz2", bz2.compress), ("xz", lzma.compress), ("zstd", zstd.compress), (None, lambda data: data)],
 )
-def test_compressed_files(compression: str | None, compress: Any) -> None:
+@pytest.mark.parametrize("at_once", [1 << 18, 100])
+def test_compressed_files(monkeypatch: pytest.MonkeyPatch, compression: str | None, compress: Any, at_once: int) -> None:
     """Of several streams one behind the other, and of a part."""
+    monkeypatch.setattr(source_rows, "_AT_ONCE", at_once)
     first, second = b'{"a": 1}\n' * 3000, b'{"a": 2}\n'
     data = compress(first) + compress(second)
     assert read(data, "jsonl", compression) == [*((at, {"a": 1}) for at in range(3000)), (3000, {"a": 2})]
     opened = decompressed(io.BytesIO(data), compression)
-    for at in (9 * 2999, 5, 9 * 3000, 0):
+    for at in (9 * 2999, 5, 9 * 3000, 9 * 1500, 0):
         assert opened.seek(at) == at and opened.read(4) == (first + second)[at : at + 4]
+        assert opened.tell() == at + 4
     assert opened.seek(3, io.SEEK_CUR) == 7 and opened.read(2) == b"}\n"
 
 

@@ -13,7 +13,18 @@ from hypothesis import strategies as st
 from prep_assets.proofs import plain_reading
 from prep_assets.proofs.plain_reading import ReadRows, plain_turns
 from prep_assets.proofs.rebuilt import sorts_arguments
-from prep_assets.proofs.source_fields import Unlike, in_call_order, is_call, is_wrapped, offered_fault, step_rewards
+from prep_assets.proofs.source_fields import (
+    CALLERS,
+    CALLS,
+    REASONINGS,
+    ROLES,
+    Unlike,
+    in_call_order,
+    is_call,
+    is_wrapped,
+    offered_fault,
+    step_rewards,
+)
 from prep_assets.proofs.source_rows import Reading
 from prep_assets.proofs.source_texts import CALL, EARLIER, Held, Missing, Policy, Said, missing, single
 from prep_assets.samples import (
@@ -250,6 +261,7 @@ ASKED, SAID = Said("q", "", 0, "text", " Two? ", None, "user"), Said("a", "", 1,
 LONG = "One and two and three and four and five and six and seven and eight."
 RIGHT = {"": Held(b"|Two?|Two.|", {0.0: b"|Two?|", 1.0: b"Two.|"})}
 TRAINS = Policy({"assistant": True, "user": False})
+BEFORE = "stands before the text in front of it, on the side of the whole record"
 MISSING: list[tuple[list[Said], Mapping[str, Held], str]] = [
     ([ASKED, SAID], RIGHT, ""),
     ([SAID._replace(side="chosen")], RIGHT, "'a' says 'Two.', which is of 'chosen', which the record does not have"),
@@ -299,6 +311,45 @@ MISSING: list[tuple[list[Said], Mapping[str, Held], str]] = [
         )
     ),
     ([Said("d", "", 0, "text", "0123456789abcdef", 0.5, "document")], {"": Held(b"0123456789abcdef", {1.0: b"0123456789abcdef"})}, ""),
+    # in their order within a turn, as often, and behind the turns before
+    ([SAID, SAID._replace(text="One.")], {"": Held(b"One.Two.")}, f"'a' says 'One.', which {BEFORE}"),
+    ([SAID, SAID], {"": Held(b"Two.")}, f"'a' says 'Two.', which {BEFORE}"),
+    ([SAID, SAID], {"": Held(b"Two.Two.")}, ""),
+    ([SAID, SAID], {"": Held(b"Two.Two.", {0.0: b"Two.", 1.0: b"Two."})}, "'a' says 'Two.', which must be trained, and is not"),
+    (
+        [SAID, SAID._replace(turn=2, text="One.")],
+        {"": Held(b"Two.One.Two.", {0.0: b"Two.", 1.0: b"One.Two."})},
+        "'a' says 'One.', which must be trained, and is not",
+    ),
+    ([SAID, SAID._replace(turn=2, text="One.")], {"": Held(b"Two.One.", {1.0: b"Two.One."})}, ""),
+    # tools stand in their order, what may stand anywhere stands before them, too, and no label says it
+    ([Said("t", "", 0, "tool", "b"), Said("n", "", 0, "anywhere", "a")], {"": Held(b"a b")}, ""),
+    (
+        [Said("n", "", 0, "anywhere", "true")],
+        {"": Held(b"q"), "label": Held(b"true")},
+        "'n' says 'true', which stands nowhere in the record",
+    ),
+    ([Said("n", "", 0, "anywhere", "true")], {"prompt": Held(b"q"), "label": Held(b"true")}, ""),
+    (
+        [Said("n", "", 0, "anywhere", "a b")],
+        {"prompt": Held(b"a"), "label": Held(b"b")},
+        "'n' says 'a b', which stands nowhere in the record",
+    ),
+    # a field is what the row says: as JSON, or as a number that people write
+    *(
+        (
+            [Said("g", "gold", 0, "exact", row)],
+            {"gold": Held(held.encode())},
+            "" if same else f"'g' says {row!r}, which is {held!r} in the store",
+        )
+        for row, held, same in (
+            *((row, held, True) for row, held in (("5", '"5"'), ("5", "5.0"), ('"$5"', '"5"'), ('"1,000."', '"1000"'), ('"a"', ' "a"'))),
+            *((row, held, True) for row, held in (("1e22", '"10000000000000000000000"'), ("0.5", '".5"'), ('" \u22125"', '"-5"'))),
+            *((row, held, False) for row, held in (("5", '"6"'), ("true", "1"), ("1", "true"), ("true", '"1"'), ('"a"', '"b"'))),
+            *((row, held, False) for row, held in (("null", '"None"'), ('"1,0"', '"10"'), ("[5]", "5"), ('"5 kg"', '"5"'))),
+        )
+    ),
+    ([Said("g", "gold", 0, "exact", "null")], {"gold": Held(b"")}, ""),
 ]
 """Texts of a row, what a record holds, and what is missing."""
 
@@ -307,6 +358,10 @@ MISSING: list[tuple[list[Said], Mapping[str, Held], str]] = [
 def test_what_is_missing(said: list[Said], sides: Mapping[str, Held], says: str) -> None:
     found = missing(said, sides, [], policy=TRAINS)
     assert ("" if found is None else str(found)) == says
+
+
+def test_a_text_of_which_nothing_is_left_when_it_is_spelled_is_not_missed() -> None:
+    assert missing([SAID._replace(turn=0)], {"": Held(b"x", {1.0: b""})}, [], lambda text: b"", TRAINS) is None
 
 
 @pytest.mark.parametrize(
@@ -342,7 +397,7 @@ def test_ignored_fields_are_not_read() -> None:
 @pytest.mark.parametrize("meta", ["x", 5, None, {"other": "x"}, [{"other": "x"}], {"system": "s"}, [{"system": "s"}]])
 def test_a_dotted_name_of_a_column(meta: Any) -> None:
     said = Reading("messages", {"system_key": "meta.system"}, "Sample").texts({**QUESTION, "meta": meta})
-    of_meta = [each.text for each in said if each.role == "system"]
+    of_meta = [each.text for each in said if each.path == "meta.system"]
     assert of_meta == (["s"] if "'s'" in repr(meta) else []) and [each.text for each in said[-2:]] == [" q ", "aa"]
 
 
@@ -447,7 +502,7 @@ def test_answers_that_hold_other_roles_are_read_one_by_one() -> None:
 
 def test_arguments_that_a_template_sorts() -> None:
     """As Gemma 4's does, by Jinja's ``dictsort``."""
-    call = {"function": {"name": "add", "arguments": {"B": 1, "a": {"d": 2, "C": 3}}}}
+    call = {"function": {"name": "add", "arguments": {"B": 1, "a": [{"d": 2, "C": 3}]}}}
     row = {"messages": [{"role": "user", "content": "Add."}, {"role": "assistant", "tool_calls": [call]}]}
     as_text = {"name": "add", "arguments": json.dumps(call["function"]["arguments"])}
     typed = [f"<tool_call>{json.dumps(each)}</tool_call>" for each in (call["function"], as_text)]
@@ -642,7 +697,7 @@ ROW: dict[str, Any] = {
     "id": 5,
 }
 SPOKEN: list[tuple[Any, ...]] = [
-    ("messages.content", "", 0, "anywhere", "Be brief.", None, "system"),
+    ("messages.content", "", 0, "anywhere", "Be brief.", None, ""),
     ("messages.tools.name", "", 0, "tool", "add", None, ""),
     *(("messages.tools.description", "", 0, "anywhere", line, None, "") for line in ("Adds.", "Two.")),
     *(("messages.tools.parameters", "", 0, "anywhere", name, None, "") for name in "ab"),
@@ -693,7 +748,7 @@ ASKED_TWICE = {"instruction": "Sort.", "input": "3 1", "output": "1 3", "system"
             "Pair",
             PAIR,
             [
-                ("prompt.content", "prompt", 0, "anywhere", "Be brief.", None, "system"),
+                ("prompt.content", "", 0, "anywhere", "Be brief.", None, ""),
                 ("prompt.content", "prompt", 1, "text", "2?", None, "user"),
                 ("prompt.content", "prompt", 2, "text", "Two.", 0.0, "assistant"),
                 ("prompt.content", "prompt", 3, "text", "3?", None, "user"),
@@ -708,7 +763,7 @@ ASKED_TWICE = {"instruction": "Sort.", "input": "3 1", "output": "1 3", "system"
             "Pair",
             {"chosen": [{"role": "system", "content": "s"}, {"role": "assistant", "content": "a"}]},
             [
-                ("chosen.content", "prompt", 0, "anywhere", "s", None, "system"),
+                ("chosen.content", "", 0, "anywhere", "s", None, ""),
                 ("chosen.content", "chosen", 1, "text", "a", None, "assistant"),
             ],
         ),
@@ -749,7 +804,7 @@ ASKED_TWICE = {"instruction": "Sort.", "input": "3 1", "output": "1 3", "system"
             "Sample",
             ASKED_TWICE,
             [
-                ("system", "", 0, "anywhere", "s", None, "system"),
+                ("system", "", 0, "anywhere", "s", None, ""),
                 *(
                     ("history", "", 1 + (role == "assistant"), "text", text, None, role)
                     for text, role in (("a", "user"), ("b", "assistant"))
@@ -867,7 +922,7 @@ PATH = {**QUESTION, "images": ["1.png"]}
         *((PATH, example(AA, asked=f"{mark}q"), "") for mark in ("<image>", "<audio>", "<video>")),
         (QUESTION, example(Region("text", "b"), tokenized=Tokenized((1,), (1.0,), "b")), ""),
         ({"messages": [{"role": "user", "content": 5}]}, example(AA), ""),  # which is said where the row is compared
-        (QUESTION, Prompt(example(AA).turns, "5"), ""),
+        (QUESTION, Prompt(example(AA, AA).turns, "5"), ""),  # of another kind than is read
         (QUESTION, SILENT, "its example has a system turn that says nothing, and it has none"),
         *(({**QUESTION, "system": system}, SILENT, "") for system in (" ", None)),
         *(({"messages": [{role: "system"}, *QUESTION["messages"]]}, SILENT, "") for role in ("role", "from")),
@@ -876,6 +931,22 @@ PATH = {**QUESTION, "images": ["1.png"]}
 )
 def test_what_an_example_says_beyond_its_row(row: dict[str, Any], made: Any, says: str) -> None:
     assert Reading("messages", {}, "Sample", TAGS).surplus(row, made) == says
+
+
+@pytest.mark.parametrize(("options", "mark"), [({}, "<image>"), ({"image_token": "<img>"}, "<img>")])
+@pytest.mark.parametrize("name", ["alpaca", "messages"])
+def test_marks_of_files_are_no_surplus(name: str, options: dict[str, Any], mark: str) -> None:
+    row = {"instruction": "q", "output": "aa", **PATH}
+    says = [Reading(name, options, "Sample").surplus(row, example(AA, asked=f"{each}q")) for each in ("<image>", "<img>")]
+    assert [not each for each in says] == [mark == "<image>", mark == "<img>"]
+
+
+@pytest.mark.parametrize(("name", "more"), [("gsm8k", ("<think>", "</think>", "<answer>", "</answer>")), ("hh", ("Human:", "Assistant:"))])
+def test_what_a_schema_writes_is_no_surplus(name: str, more: tuple[str, ...]) -> None:
+    row, answers = {"question": "q", "answer": "aa"}, [Region("text", f"{each}aa") for each in more]
+    reading = Reading(name, {}, "Sample")
+    assert [reading.surplus(row, example(each)) for each in answers] == [""] * len(more)
+    assert reading.surplus(row, example(Region("text", f"<b>{more[0]}aa"))) == "its example says '<b>' as well"
 
 
 def test_blocks_of_calls_that_a_render_takes_out_are_no_surplus() -> None:
@@ -900,3 +971,230 @@ def test_columns_with_files(name: str, options: dict[str, Any], row: dict[str, A
     assert Reading(name, options, "Sample").files_in(row) == column
     hidden = Reading(name, options, "Sample", ignore=frozenset({column}))
     assert hidden.files_in(row) == "" and Reading(name, options, "Sample", chosen_by=frozenset({column})).files_in(row) == ""
+
+
+# -- What becomes of a column --------------------------------------------------------------------------------------------------------------
+
+DOCUMENT = {"title": "t", "text": "x", "contents": "c", "note": "n", "id": 5}
+DESCRIBED = {"name": "f", "description": "One.\nTwo.", "parameters": {"properties": {"a": {}, "b": {"description": "not said"}}}}
+OFFERED: list[tuple[Any, ...]] = [
+    ("tools.name", "", 0, "tool", "f", None, ""),
+    *(("tools.description", "", 0, "anywhere", text, None, "") for text in ("One.", "Two.")),
+    *(("tools.parameters", "", 0, "anywhere", text, None, "") for text in "ab"),
+]
+
+
+def spoken(path: str, *texts: tuple[str, str]) -> list[tuple[Any, ...]]:
+    """Texts of turns of their own."""
+    return [(path, "", at, "text", text, None, role) for at, (role, text) in enumerate(texts)]
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "row", "says"),
+    [
+        *(
+            ("messages", {}, {"documents": listed}, [(f"documents.{key}", "", 0, "anywhere", DOCUMENT[key], None, "") for key in keys])
+            for listed, keys in (([DOCUMENT], ("title", "text", "contents")), ([{"text": "x"}, "y", {"title": 5}], ("text",)))
+        ),
+        *(
+            ("messages", {}, {"tools": offer}, OFFERED)
+            for offer in (
+                *([DESCRIBED], DESCRIBED, json.dumps([DESCRIBED]), [{"type": "function", "function": DESCRIBED}]),
+                [{"name": "f", "description": "One.\nTwo.", "input_schema": DESCRIBED["parameters"]}],
+            )
+        ),
+        *(("messages", {}, {"tools": offer}, []) for offer in (" ", [], "null", [{"type": "web_search"}])),
+        *(("messages", {}, {"tools": [{**DESCRIBED, "parameters": more}]}, OFFERED[:3]) for more in (None, [], "x", {"properties": None})),
+        (
+            "messages",
+            {"tools_key": "offer"},
+            {"offer": [{"name": "f"}], "note": {"tools": [{"name": "g"}], "more": [["x"]]}},
+            [("offer.name", "", 0, "tool", "f", None, ""), ("note.more", "", 0, "anywhere", "x", None, "")],
+        ),
+        ("messages", {}, {"Tools": [{"name": "f"}], "images": ["1.png"], "margin": 5, "seed": 7}, [("Tools.name", *OFFERED[0][1:])]),
+        ("text", {}, {"text": ["a", 5, "b"]}, [("text", "", 0, "text", each, None, "document") for each in "ab"]),
+        (
+            "text",
+            {},
+            {"text": [["a"], "b"]},
+            [("text", "", 0, "text", "a", None, "document"), ("text", "", 1, "text", "b", None, "document")],
+        ),
+        ("text", {}, {"text": {"x": "a", "y": "b"}}, [("text", "", 0, "text", each, None, "document") for each in "ab"]),
+        *(
+            ("text", {}, {"text": value}, said)
+            for value, said in ((5, spoken("text", ("document", "5"))), (True, []), (" ", []), (None, []))
+        ),
+        ("text", {}, {"text": b"a\xff"}, spoken("text", ("document", "a\N{REPLACEMENT CHARACTER}"))),
+        (
+            "belle",
+            {},
+            {"instruction": "Human:q\nAssistant:a\nHuman:r\nAssistant:", "output": "b"},
+            [
+                *spoken("instruction", ("user", "q\n"), ("assistant", "a\n"), ("user", "r\n")),
+                ("output", "", 4, "text", "b", None, "assistant"),
+            ],
+        ),
+        (
+            "belle",
+            {"human_mark": "H>", "assistant_mark": "A>"},
+            {"instruction": "H>qA>aHuman:bH>r"},
+            spoken("instruction", ("user", "q"), ("assistant", "aHuman:b"), ("user", "r")),
+        ),
+        (
+            "alpaca",
+            {},
+            {"history": [["q", "a"], ["r", "b"]]},
+            spoken("history", ("user", "q"), ("assistant", "a"), ("user", "r"), ("assistant", "b")),
+        ),
+        ("kto", {}, {"label": True}, [("label", "label", 0, "exact", "true", None, "")]),
+        (
+            "AlpacaPretrainHandler",
+            {},
+            {"instruction": "q", "input": "", "output": "a"},
+            [("instruction", "", 0, "text", "q", None, "document"), ("output", "", 2, "text", "a", None, "document")],
+        ),
+    ],
+)
+def test_what_becomes_of_a_column(name: str, options: dict[str, Any], row: dict[str, Any], says: list[tuple[Any, ...]]) -> None:
+    assert [tuple(each) for each in Reading(name, options, "Sample").texts(row)] == says
+
+
+ASKS_FOR = {"type": "function", "function": {"name": "f", "arguments": {"a": 1}}}
+LEAVES = [("call", text) for text in ("f", "a", "1")]
+MESSAGES: list[tuple[dict[str, Any], list[tuple[str, str]]]] = [
+    # reasoning: under the first name that says something, else details
+    *(({"content": "x", name: "r"}, [("reasoning", "r"), ("text", "x")]) for name in REASONINGS),
+    *(({"content": "x", name: said}, [("text", "x")]) for name in REASONINGS[:2] for said in ("", " ", None, 5)),
+    ({"content": "x", "reasoning_content": " ", "thinking": "r", "thought": "s"}, [("reasoning", "r"), ("text", "x")]),
+    ({"content": "x", "reasoning": "r", "reasoning_details": [{"text": "s"}]}, [("reasoning", "r"), ("text", "x")]),
+    (
+        {"content": "x", "reasoning_details": [{"text": "r", "summary": "s"}, {"data": "t"}]},
+        [("reasoning", "r"), ("reasoning", "s"), ("text", "x")],
+    ),
+    # content
+    *(({key: "x"}, [("text", "x")]) for key in ("content", "value")),
+    ({"content": None, "value": "x"}, [("text", "x")]),
+    *(({"content": said}, []) for said in (None, "", " ", [])),
+    ({"content": b"x"}, [("text", "x")]),
+    *(({"content": said, "refusal": "no"}, [("text", "no")]) for said in (None, "", [])),
+    ({"content": "x", "refusal": "no"}, [("text", "x")]),
+    ({"content": None, "refusal": None}, []),
+    # calls
+    *(
+        ({"content": "x", name: asked}, [("text", "x"), *LEAVES])
+        for name in CALLS
+        for asked in ([ASKS_FOR], ASKS_FOR, json.dumps(ASKS_FOR))
+    ),
+    ({"tool_calls": [{"name": "f", "arguments": {"a": 1}}, ASKS_FOR]}, [*LEAVES, *LEAVES]),
+    *(({"function_call": {"name": "f", key: '{"a": 1}'}}, LEAVES) for key in ("arguments", "parameters", "input")),
+    *(({"function_call": {"name": "f", "arguments": none, "input": {"a": 1}}}, LEAVES) for none in (None, "", {})),
+    ({"function_call": {"name": "f", "arguments": {"a": ["", {"b": None}, True]}}}, [("call", each) for each in ("f", "a", "b", "true")]),
+    *(({"content": None, name: none}, []) for name in CALLS for none in (None, [], "")),
+    # parts
+    *(
+        ({"content": [{"type": kind, key: "x"}]}, [("text", "x")])
+        for kind in ("text", "input_text", None)
+        for key in ("text", "value", "content")
+    ),
+    *(
+        ({"content": [{"type": kind, key: "r"}]}, [("reasoning", "r")])
+        for kind in ("reasoning", "thinking")
+        for key in (kind, "text", "value")
+    ),
+    *(({"content": [{"type": kind, key: ASKS_FOR}]}, LEAVES) for kind in ("tool_call", "tool_use") for key in ("value", "tool_call")),
+    *(({"content": [{"type": kind, "name": "f", "input": {"a": 1}}]}, LEAVES) for kind in ("tool_call", "tool_use")),
+    *(({"content": [{"type": f"{kind}{end}", "value": "1.png"}]}, []) for kind in ("image", "audio", "video") for end in ("", "_url")),
+    ({"content": [{"type": "text"}, {"type": "text", "text": None, "value": "x"}]}, [("text", "x")]),
+    # what is no field of a message may stand anywhere
+    ({"content": "x", "mood": "m"}, [("text", "x"), ("anywhere", "m")]),
+    *(
+        ({"content": "x", name: "f", "mood": ""}, [("text", "x")])
+        for name in ("name", "tool_call_id", "status", "id", "weight", "signature")
+    ),
+    *(({"content": "x", name: [{"name": "g"}]}, [("text", "x"), ("tool", "g")]) for name in ("tools", "functions")),
+    (
+        {"content": "x", "role_of": "m", "about": {"a": ["n", {"b": "o", "id": "p"}]}},
+        [("text", "x"), *(("anywhere", each) for each in "mno")],
+    ),
+]
+
+
+@pytest.mark.parametrize(("message", "says"), MESSAGES)
+def test_what_a_message_says(message: dict[str, Any], says: list[tuple[str, str]]) -> None:
+    said = Reading("messages", {}, "Sample").texts({"messages": [{"role": "assistant", **message}]})
+    assert [(each.kind, each.text) for each in said] == says
+    assert {each.role for each in said} <= {"assistant", ""} and all(each.turn == 0 and each.weight is None for each in said)
+    weighed = Reading("messages", {}, "Sample").texts({"messages": [{"role": "assistant", **message, "loss_weight": 0.5}]})
+    if "weight" not in message:
+        assert [each.weight for each in weighed] == [0.5 if each.role else None for each in said]
+
+
+@pytest.mark.parametrize(
+    ("options", "message", "role", "kind"),
+    [
+        *(({}, {"role": tag}, role, "text") for tag, role in ROLES.items() if role != "system" and tag not in CALLERS),
+        *(({}, {key: "assistant"}, "assistant", "text") for key in ("role", "from", "type")),
+        *(({}, {"role": tag}, "assistant", "call") for tag in CALLERS),
+        ({}, {"role": b"tool_call"}, "assistant", "call"),
+        ({}, {"role": None, "from": "gpt"}, "assistant", "text"),
+        ({"role_key": "who"}, {"who": "gpt", "role": "user"}, "assistant", "text"),
+        ({"roles": {"bot": "assistant"}}, {"role": "bot"}, "assistant", "text"),
+        ({"roles": {"bot": "judge"}}, {"role": "bot"}, "user", "text"),
+        *(({}, message, "user", "text") for message in ({}, {"role": 5}, {"role": "critic"})),
+    ],
+)
+def test_who_says_a_message(options: dict[str, Any], message: dict[str, Any], role: str, kind: str) -> None:
+    [said, *_] = Reading("messages", options, "Sample").texts({"messages": [{"content": '{"name": "f"}', **message}]})
+    assert (said.role, said.kind) == (role, kind)
+
+
+@pytest.mark.parametrize(
+    ("name", "gives", "row", "sides"),
+    [
+        ("alpaca", "Pair", {"instruction": "q", "output": ["a", "b"]}, ["prompt", "chosen", "rejected"]),
+        ("alpaca", "Sample", {"instruction": "q", "output": "a"}, ["", ""]),
+        ("gsm8k", "Prompt", {"question": "q", "answer": "a #### 5"}, ["prompt", "gold"]),
+        ("preference", "Pair", {"prompt": "q", "chosen": "a", "rejected": "b", "margin": 1}, ["prompt", "chosen", "rejected", "margin"]),
+        ("preference", "Pair", {"prompt": "q", "chosen": "a", "rejected": "b", "id": "7", "seed": 5}, ["prompt", "chosen", "rejected"]),
+        ("kto", "Sample", {"prompt": "q", "completion": "a", "label": True}, ["", "", "label"]),
+        ("lines of pairs", "Pair", {"prompt": "q", "chosen": "a", "rejected": "b"}, ["prompt", "chosen", "rejected"]),
+        ("lines of prompts", "Prompt", {"prompt": "q", "gold": "5", "verifier": "number", "level": "hard"}, ["prompt"]),
+        ("anthropic", "Sample", {"messages": [{"role": "user", "content": "q"}], "topic": "sums"}, ["", ""]),
+        ("of a user", "Sample", {"a": "q", "b": ["x", 5], "tools": [{"name": "f"}], "documents": [{"text": "d"}]}, ["", "", "", ""]),
+    ],
+)
+def test_on_which_side_a_text_stands(name: str, gives: str, row: dict[str, Any], sides: list[str]) -> None:
+    assert [each.side for each in Reading(name, {}, gives).texts(row)] == sides
+
+
+def test_a_dialogue_of_a_pair_without_a_prompt_is_read_by_its_marks() -> None:
+    row = {"chosen": "a", "rejected": "b"}
+    assert (
+        Reading("preference", {}, "Pair").plain(row) is None and Reading("preference", {}, "Pair").plain({"prompt": "q", **row}) is not None
+    )
+
+
+@pytest.mark.parametrize(
+    ("chosen_by", "row", "says"),
+    [
+        ("lang", {"lang": "en", "topic": "sums"}, ["sums"]),
+        ("about.lang", {"about": {"lang": "en", "topic": "sums"}}, ["sums"]),
+        ("text", {"text": "x", "topic": "sums"}, ["x", "sums"]),  # a column with texts is read all the same
+        ("weight", {"text": "x", "weight": 2}, ["x"]),
+    ],
+)
+def test_columns_that_choose_rows_are_no_texts(chosen_by: str, row: dict[str, Any], says: list[str]) -> None:
+    said = Reading("text", {}, "Sample", chosen_by=frozenset({chosen_by})).texts(row)
+    assert [each.text for each in said] == says and all(each.weight is None for each in said)
+
+
+@pytest.mark.parametrize("marks", [("\n\nHuman:", "\n\nAssistant:"), ("H>", "A>")])
+def test_turns_of_a_pair_in_one_text_each(marks: tuple[str, str]) -> None:
+    human, assistant = marks
+    options = {} if "Human" in human else {"user_mark": human, "assistant_mark": assistant}
+    row = {"chosen": f"{human} q{assistant} a", "rejected": f"{human} q{assistant} b"}
+    said = Reading("preference", options, "Pair").texts(row)
+    assert [(each.side, each.turn, each.text) for each in said] == [
+        *(("chosen", at, text) for at, text in enumerate((" q", " a"))),
+        *(("rejected", at, text) for at, text in enumerate((" q", " b"), 2)),
+    ]

@@ -48,7 +48,7 @@ def long_section(row: Row, format: Format) -> bool:
 def answered(walk: Walk, value: Any, role: str, path: str) -> None:
     """The last message is the gold, those before it are the prompt."""
     last = value[-1]
-    walk.chat(value, role, path, earlier=True)
+    walk.chat(value[:-1], role, path)
     key = next(key for key in walk.reading.content_keys if last.get(key) is not None)
     walk.said.append(Said(f"{path}.{key}", "gold", walk.turn, EXACT, json.dumps(last[key])))
 
