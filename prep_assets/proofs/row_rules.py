@@ -28,7 +28,7 @@ Message = Mapping[str, Any]
 _WITH_FILES = ("messages_key", "prompt_key", "completion_key")
 _CHATS = (*_WITH_FILES, "chosen_key", "rejected_key", "responses_key")
 """Options that name fields with messages; those whose texts have marks of files come first."""
-_LETTERS = {"system": "s", "user": "u", "assistant": "a", "tool": "t"}
+_LETTERS: Mapping[str | None, str] = {"system": "s", "user": "u", "assistant": "a", "tool": "t"}
 
 
 def under(row: Row, format: Format, option: str) -> Any:
@@ -95,7 +95,7 @@ def _under_options(row: Row, format: Format, options: Sequence[str]) -> Iterator
 def letters(chat: Sequence[Message], format: Format) -> str:
     """Return the roles of messages, a letter each; ``?`` for roles of the configuration."""
     tag = format.options["role_key"]
-    return "".join(_LETTERS.get(format.roles.get(str(message.get(tag)), ""), "?") for message in chat)
+    return "".join(_LETTERS.get(format.roles.get(str(message.get(tag))), "?") for message in chat)
 
 
 class _Turn(Struct):
@@ -173,7 +173,7 @@ def called(message: Message, format: Format) -> list[Any]:
     return calls
 
 
-def _written(turn: _Turn, format: Format) -> list[Any]:
+def _written(turn: _Turn) -> list[Any]:
     """Return the calls that are the text of an answer, in JSON."""
     try:
         value = parsed(turn.text) if turn.text.lstrip()[:1] in ("{", "[") else []
@@ -203,7 +203,7 @@ def tool_faults(chat: Sequence[Message], format: Format) -> set[str]:
             continue
         results = [*run]
         answered = [turn.result_of for turn in results]
-        calls = before.calls or _written(before, format)
+        calls = before.calls or _written(before)
         if before.letter != "a" or not (calls or TYPED.search(before.text)):
             faults.add("role_order")
         asked = [call.get("id") for call in calls]
@@ -253,7 +253,7 @@ def not_offered(row: Row, format: Format) -> bool:
     asked = [call for chat in chats(row, format) for message in chat for call in called(message, format)]
     for chat in chats(row, format):
         for turn, behind in pairwise(turns(chat, format)):
-            asked += _written(turn, format) if turn.letter == "a" and behind.letter == "t" and not turn.calls else []
+            asked += _written(turn) if turn.letter == "a" and behind.letter == "t" and not turn.calls else []
     return any((call.get("function") or call)["name"] not in names for call in asked)
 
 

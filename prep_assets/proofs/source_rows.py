@@ -218,7 +218,7 @@ class Reading(Struct, dict=True):
         for column in self.columns:
             for name in column.names:
                 if name in left:
-                    is_text = column.rule in ("", "beside_files", "unless_sampled", "side") and column.role in _PLAIN_ROLES
+                    is_text = column.rule in ("", "beside_files", "side") and column.role in _PLAIN_ROLES
                     its_role = column.role if is_text and (column.rule != "side" or "prompt" in names) else ""
                     plan.append((name, "worked" if (column.role, column.rule) == ("assistant", "worked") else its_role))
                     left.remove(name)

@@ -185,7 +185,7 @@ def _on_side(texts: Sequence[Said], held: Held, lost: list[Said], spell: Callabl
 def _in_order(texts: Sequence[Said], held: Held, lost: list[Said], spell: Callable[[str], bytes], policy: Policy) -> Missing | None:
     """The same, where every reasoning that is found stands in its turn."""
     whole, last = -1.0, texts[-1].turn
-    base = {whole: 0} | dict.fromkeys(held.weighed or (), 0)
+    base = {whole: 0}
     for turn, run in groupby(texts, key=lambda each: each.turn):
         base[whole] = max(base[whole], held.begins) if turn == last else base[whole]
         ends: dict[tuple[float, str], int] = {}
@@ -211,8 +211,8 @@ def _in_order(texts: Sequence[Said], held: Held, lost: list[Said], spell: Callab
                     must = "untrained" if not weight else "trained" if weight == 1 else f"trained with weight {weight:g}"
                     return Missing(each, f"must be {must}, and is not")
                 ends[weight, each.kind] = end
-        for part in base:
-            base[part] = max((end for (of, _), end in ends.items() if of == part), default=base[part])
+        for (part, _), end in ends.items():
+            base[part] = max(end, base.get(part, 0))
     return None
 
 

@@ -317,11 +317,13 @@ def test_a_row_that_one_of_several_definitions_accepts(own: bool | None, others:
         ),
         *(({"text": "a\ud800", key: "x"}, False) for key in ("a", 5)),
         *(({"text": value}, False) for value in (date(2026, 1, 1), b"\xff", 5, None, ["\ud800", 5])),
+        *(({**chat(said("user", "\ud800"), {**ANSWER, "weight": weight}), "tools": None}, True) for weight in (1, 0.5, True, None)),
+        ({**chat(said("user", "\ud800"), {**ANSWER, "weight": date(2026, 1, 1)})}, False),
         *(({"text": "a", "created": value}, True) for value in (date(2026, 1, 1), [[{"x": b"\xff"}]])),  # which no model reads
     ],
 )
 def test_values_of_tables_that_json_does_not_have(row: Row, fits: bool) -> None:
-    definition = format_of("text", {})
+    definition = format_of("messages" if "messages" in row else "text", {})
     assert definition is not None and bool(definition.of(row)) is fits and definition.of(row) is not None
 
 

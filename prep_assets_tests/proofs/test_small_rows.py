@@ -48,7 +48,7 @@ RESULTS = [each for each in SAID if each["role"] == "tool"]
 def orders() -> Iterator[Case]:
     """Chats of every order, with calls and their results."""
     for order in ("any", "alternate"):
-        options = {"order": order, "roles": {"critic": "user"}}
+        options = {"order": order, "roles": {"critic": "judge"}}
         for size in (1, 2):
             for said in product(SAID if order == "any" else SAID[:6], repeat=size):
                 yield from (("messages", options, chat(USER, *said, *end)) for end in ([], [ANSWER])[size == 2 :])
@@ -151,6 +151,9 @@ def weights() -> Iterator[Case]:
             yield "messages", {}, chat(USER, ANSWER, **{key: value})
             yield "messages", {}, chat(USER, message("assistant", [{"type": "text", "text": "a", key: value}]))
         yield from (("messages", {}, chat(USER, {**ANSWER, key: 1.0, other: value})) for other in WEIGHTS[:2] for value in (1, 2))
+    for value in (0, 0.5, 1e-30, 0.9e-30, 1e30, 1.1e30, -1):
+        for name, key in (("tokenized", "loss_mask"), ("tokenized", "assistant_masks"), ("distilled", "completion_mask")):
+            yield name, {}, {"input_ids": [65, 66, 67], key: [0, 1, value]}
     places = [[], [(0, 0)], [(0, 4)], [(0, 3)], [(3, 3)], [(4, 4)], [(5, 6)], [(2, 1)], [(0, 1), (2, 3)], [(2, 3), (0, 1)]]
     places += [[(0, 1), (1, 2)], [(0, 1), (0, 1)], [(1, 2), (3, 9)], [(0, 4), (4, 5)]]
     for key, listed in product(("train_detail", "training_detail"), places):
@@ -195,6 +198,25 @@ def said_twice() -> Iterator[Case]:
         yield "messages", {}, chat(USER, {**ANSWER, "conversation_id": two}, **{key: one})
 
 
+NAMED = {
+    "group_best": ({"at_least": 2}, {"at_least": -1}, {}),
+    "group_pair": ({"min_margin": 1}, {"min_margin": 2}, {"ties": "refuse"}, {}),
+    "group_list": ({"ties": "refuse"}, {}),
+    "group_kto": ({"desirable_from": 2}, {"desirable_from": -1}, {}),
+}
+
+
+def groups() -> Iterator[Case]:
+    """Answers with rewards or ranks, of which the better one is chosen."""
+    for (name, listed), key, said in product(NAMED.items(), ("rewards", "ranks"), ("ab", "abc", "a")):
+        for options, scores in product(listed, product((1, 2), repeat=2)):
+            for more in ([], [3])[: 1 if said != "abc" else 2]:
+                row = {"prompt": "q", "responses": [*said], key: [*scores, *more]}
+                yield name, {**options, **({"ranks_key": "ranks"} if key == "ranks" else {})}, row
+    for marked in (" Human: q", "\n\nHuman: q", "\n\nHuman: q\n\nAssistant: ", "\n\nHuman:", "\n\nHuman: q\n\nAssistant:\n\nHuman: r", "q"):
+        yield "group_best", {"marked_prompt": True}, {"prompt": marked, "responses": ["a", "b"], "rewards": [1, 2]}
+
+
 @pytest.mark.parametrize(
     ("cases", "reasons"),
     [
@@ -203,6 +225,7 @@ def said_twice() -> Iterator[Case]:
         (files, ("image_count", "audio_count", "video_count")),
         (tools, ("unknown_tool", "conflicting_tools")),
         (weights, ("conflicting_weights",)),
+        (groups, ("length_mismatch",)),
         (said_twice, ("conflicting_reasoning", "conflicting_content", "two_systems", "mixed_conversations")),
     ],
 )

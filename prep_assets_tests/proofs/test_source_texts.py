@@ -286,7 +286,7 @@ MISSING: list[tuple[list[Said], Mapping[str, Held], str]] = [
         f"'g' says '\"2\"', which is {LONG[:59]!r} in the store".replace(" is 'O", " is '\"O"),
     ),
     ([Said("n", "", 0, "anywhere", "née")], {"": Held(b"n\\u00e9e")}, ""),
-    ([Said("n", "", 0, "anywhere", "true")], {"": Held(b"True")}, ""),
+    *(([Said("n", "", 0, "anywhere", text)], {"": Held(text.title().encode())}, "") for text in ("true", "false")),
     ([Said("n", "", 0, "anywhere", "add")], {"": Held(b"Add")}, "'n' says 'add', which stands nowhere in the record"),
     ([Said("n", "", 0, "anywhere", "née")], {"a": Held(b"ne"), "b": Held(b"e")}, "'n' says 'née', which stands nowhere in the record"),
     ([Said("t", "", 0, "tool", "add")], {"prompt": Held(b"ad"), "more": Held(b"d")}, "'t' says 'add', which stands nowhere in the record"),
@@ -324,6 +324,7 @@ MISSING: list[tuple[list[Said], Mapping[str, Held], str]] = [
     ([SAID, SAID._replace(turn=2, text="One.")], {"": Held(b"Two.One.", {1.0: b"Two.One."})}, ""),
     # tools stand in their order, what may stand anywhere stands before them, too, and no label says it
     ([Said("t", "", 0, "tool", "b"), Said("n", "", 0, "anywhere", "a")], {"": Held(b"a b")}, ""),
+    ([Said("n", "", 0, "anywhere", "b"), Said("t", "", 0, "tool", "a")], {"": Held(b"a b")}, ""),
     (
         [Said("n", "", 0, "anywhere", "true")],
         {"": Held(b"q"), "label": Held(b"true")},
@@ -361,7 +362,8 @@ def test_what_is_missing(said: list[Said], sides: Mapping[str, Held], says: str)
 
 
 def test_a_text_of_which_nothing_is_left_when_it_is_spelled_is_not_missed() -> None:
-    assert missing([SAID._replace(turn=0)], {"": Held(b"x", {1.0: b""})}, [], lambda text: b"", TRAINS) is None
+    for said in (SAID, SAID._replace(kind="anywhere")):
+        assert missing([said], {"": Held(b"x", {1.0: b""})}, [], lambda text: b"", TRAINS) is None
 
 
 @pytest.mark.parametrize(
@@ -411,6 +413,7 @@ PLAIN = [
         {"conversations": [{"from": "human", "value": "2+2?"}, {"from": "gpt", "value": "4"}], "id": "7"},
         ["user", "assistant"],
     ),
+    ("llava", "Sample", {"conversations": [{"from": "human", "value": "2+2?"}, {"from": "gpt", "value": "4"}]}, ["user", "assistant"]),
     (
         "lines of pairs",
         "Pair",
@@ -483,7 +486,7 @@ def test_the_whole_line_of_a_plain_pair() -> None:
     assert reading.line(row, "text") == row
     assert reading.line(row, "messages") == {side: [{"role": roles[side], "content": text}] for side, text in row.items()}
     chats = Reading("lines of pairs", {}, "Pair", TAGS)
-    for *_, whole, _ in PLAIN[3:]:
+    for *_, whole, _ in PLAIN[4:]:
         assert chats.line(whole, "messages") == whole and chats.line(whole, "text") is None
     assert reading.line({**row, "tools": [{}]}, "text") is None and Reading("preference", {}, "Group").line(row, "text") is None
 
@@ -1040,12 +1043,22 @@ def spoken(path: str, *texts: tuple[str, str]) -> list[tuple[Any, ...]]:
             {"instruction": "H>qA>aHuman:bH>r"},
             spoken("instruction", ("user", "q"), ("assistant", "aHuman:b"), ("user", "r")),
         ),
+        *(
+            (
+                "SharegptPretrainHandler",
+                {},
+                {"conversations": [{"from": tag, "value": "q"}]},
+                spoken("conversations.value", ("document", "q")),
+            )
+            for tag in ("human", "gpt")
+        ),
         (
             "alpaca",
             {},
             {"history": [["q", "a"], ["r", "b"]]},
             spoken("history", ("user", "q"), ("assistant", "a"), ("user", "r"), ("assistant", "b")),
         ),
+        ("gsm8k", {}, {"answer": "x<<1+1=2>>y #### 2"}, [("answer", "", 0, "text", each, None, "assistant") for each in ("xy ", " 2")]),
         ("kto", {}, {"label": True}, [("label", "label", 0, "exact", "true", None, "")]),
         (
             "AlpacaPretrainHandler",
@@ -1158,6 +1171,7 @@ def test_who_says_a_message(options: dict[str, Any], message: dict[str, Any], ro
         ("preference", "Pair", {"prompt": "q", "chosen": "a", "rejected": "b", "id": "7", "seed": 5}, ["prompt", "chosen", "rejected"]),
         ("kto", "Sample", {"prompt": "q", "completion": "a", "label": True}, ["", "", "label"]),
         ("lines of pairs", "Pair", {"prompt": "q", "chosen": "a", "rejected": "b"}, ["prompt", "chosen", "rejected"]),
+        ("contrastive", "Contrast", {"anchor": "q", "pos": [{"text": "p"}], "hard_negatives": ["n"]}, ["query", "positives", "negatives"]),
         ("lines of prompts", "Prompt", {"prompt": "q", "gold": "5", "verifier": "number", "level": "hard"}, ["prompt"]),
         ("anthropic", "Sample", {"messages": [{"role": "user", "content": "q"}], "topic": "sums"}, ["", ""]),
         ("of a user", "Sample", {"a": "q", "b": ["x", 5], "tools": [{"name": "f"}], "documents": [{"text": "d"}]}, ["", "", "", ""]),
