@@ -647,10 +647,10 @@ def _reread_turn(turn: Turn, tags: Sequence[Sequence[str]], moves: bool) -> Turn
     if (found := _block(turn, tags, moves)) is None:
         return turn
     position, body, answer = found
-    region, has_thinking = turn.regions[position], bool(_thoughts(turn))
+    region = turn.regions[position]
     if not moves:
-        return changed(turn, regions=tuple(each for each in turn.regions if each.kind != THINKING)) if has_thinking else turn
-    parts = [] if has_thinking or not body else [changed(region, kind=THINKING, text=body)]
+        return changed(turn, regions=tuple(each for each in turn.regions if each.kind != THINKING))
+    parts = [] if _thoughts(turn) or not body else [changed(region, kind=THINKING, text=body)]
     parts += [changed(region, text=answer.lstrip())] if answer.strip() else []
     return changed(turn, regions=(*turn.regions[:position], *parts, *turn.regions[position + 1 :]))
 

@@ -111,11 +111,12 @@ class Reading(Struct, dict=True):
         self.writes: Sequence[str] | None = ()
         if found is not None:
             self.schema, self.options, listed = found
-            items, self.writes = definition_of(listed)["x-columns"], definition_of(listed).get("x-writes", ())
+            definition = definition_of(listed)
+            items, self.writes = definition["x-columns"], definition.get("x-writes", None if definition.get("x-open") else ())
             roles = {tag: own if own in KNOWN else "user" for tag, own in roles_of(*found[:2])[0].items()}
         columns = columns_of(items, self.options)
         self.columns = [each._replace(rule="") if self.gives == "Group" and each.rule in _OF_LINES else each for each in columns]
-        self.paired = self.gives != "Sample"
+        self.paired = self.gives != "Sample" and not any(column.role == "label" for column in self.columns)
         self.roles = {**ROLES, **roles}
         named = {suffix: [str(value) for key, value in self.options.items() if key.endswith(suffix)] for suffix in _FIELD_OPTIONS}
         self.callers = {*CALLERS, *named["function_tag"]}

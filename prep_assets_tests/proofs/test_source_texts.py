@@ -952,6 +952,12 @@ def test_what_a_schema_writes_is_no_surplus(name: str, more: tuple[str, ...]) ->
     assert reading.surplus(row, example(Region("text", f"<b>{more[0]}aa"))) == "its example says '<b>' as well"
 
 
+@pytest.mark.parametrize(("name", "known"), [("distilled", False), ("semantic", True), ("messages", True)])
+def test_what_a_definition_of_outermost_objects_does_not_list_is_no_surplus(name: str, known: bool) -> None:
+    """Unless it says what its schema writes."""
+    assert (Reading(name, {}, "Sample").surplus({}, example(AA)) != "") is known
+
+
 def test_blocks_of_calls_that_a_render_takes_out_are_no_surplus() -> None:
     for text in ("<tool_call>x</tool_call>", "<tool_response>x</tool_response>"):
         made = example(AA, Region("text", text))
@@ -1169,7 +1175,7 @@ def test_who_says_a_message(options: dict[str, Any], message: dict[str, Any], ro
         ("gsm8k", "Prompt", {"question": "q", "answer": "a #### 5"}, ["prompt", "gold"]),
         ("preference", "Pair", {"prompt": "q", "chosen": "a", "rejected": "b", "margin": 1}, ["prompt", "chosen", "rejected", "margin"]),
         ("preference", "Pair", {"prompt": "q", "chosen": "a", "rejected": "b", "id": "7", "seed": 5}, ["prompt", "chosen", "rejected"]),
-        ("kto", "Sample", {"prompt": "q", "completion": "a", "label": True}, ["", "", "label"]),
+        *(("kto", gives, {"prompt": "q", "completion": "a", "label": True}, ["", "", "label"]) for gives in ("Sample", "Pair")),
         ("lines of pairs", "Pair", {"prompt": "q", "chosen": "a", "rejected": "b"}, ["prompt", "chosen", "rejected"]),
         ("contrastive", "Contrast", {"anchor": "q", "pos": [{"text": "p"}], "hard_negatives": ["n"]}, ["query", "positives", "negatives"]),
         ("lines of prompts", "Prompt", {"prompt": "q", "gold": "5", "verifier": "number", "level": "hard"}, ["prompt"]),
