@@ -414,7 +414,7 @@ def several_tools(row: Row, format: Format) -> bool:
 def own_space(row: Row, format: Format) -> bool | None:
     """White space of its own stands beside reasoning or a call: in no row without a text of white space. Nobody can tell of weights, and of pieces of texts."""
     files = [str(format.options.get(f"{kind}s_key")) for kind in ("image", "audio", "video")]
-    in_pieces = any(each.get(key) for each in _objects(row) for key in (*STRETCHES, *files, "image", "images"))
+    in_pieces = any(each.get(key) for each in _objects(row) for key in (*STRETCHES, *files, "image"))
     return None if in_pieces or any(map(str.isspace, _strings(row))) else False
 
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from prep_assets.errors import PrepAssetsError, Refused
 from prep_assets.proofs.formats import Format, defined, definition_of, files, format_of, plain, read_by, resolved, without
 from prep_assets.proofs.rejected_rows import beyond, kept_fault, ruling
-from prep_assets.proofs.row_rules import no_json, number, own_space, several_tools
+from prep_assets.proofs.row_rules import no_json, number, own_space, several_tools, unstorable_weight
 from prep_assets.schemas.reader import Account, Reader, apply
 from prep_assets.schemas.registry import convert_with, schemas
 from prep_assets_tests.cells import cells
@@ -196,6 +196,23 @@ def test_white_space_of_its_own(of_row: Row, of_answer: Row, untold: bool) -> No
     definition = format_of("messages", {})
     assert definition is not None
     assert own_space({**chat(USER, {**ANSWER, **of_answer}), **of_row}, definition) is (None if untold else False)
+
+
+WEIGHTS = [(0, False), (1, False), (True, False), (1e-15, False), (0.9e-15, None), (1e-30, None), (0.9e-30, True), (-1, True)]
+WEIGHTS += [(1e15, False), (1.1e15, None), (1e30, None), (1.1e30, True)]
+
+
+@pytest.mark.parametrize(("weight", "wrong"), WEIGHTS)
+def test_weights_that_no_store_holds(weight: float, wrong: bool | None) -> None:
+    """Of those whose product with another may be too large or too small nobody can tell."""
+    ids = {"input_ids": [65, 66, 67]}
+    rows = [("messages", chat(USER, {**ANSWER, "weight": weight})), ("messages", {**chat(USER, ANSWER), "weight": weight})]
+    rows += [("tokenized", {**ids, key: [0, 1, weight]}) for key in ("loss_mask", "assistant_masks")]
+    for name, row in rows:
+        definition = format_of(name, {})
+        assert definition is not None and unstorable_weight(row, definition) is wrong
+    together = {**ids, "loss_mask": [0, 1, weight], "assistant_masks": [0, 1, weight]}
+    assert fault("tokenized", {}, together) == "" or wrong is None
 
 
 @pytest.mark.parametrize(

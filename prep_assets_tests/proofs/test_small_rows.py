@@ -56,6 +56,8 @@ def orders() -> Iterator[Case]:
         yield "messages", {}, chat(USER, asks, *results, ANSWER)
     for first, then in product(SAID[6:9], SAID[2:9]):
         yield "messages", {}, chat(USER, first, then, *RESULTS[:2], ANSWER)
+    for asks, result, id in product(SAID[4:10], RESULTS, "12"):
+        yield "messages", {}, chat(USER, calls(("f", id)), RESULTS[int(id) - 1], asks, result, ANSWER)
 
 
 CALL_TURN = {"from": "function_call", "value": WRITTEN}
@@ -159,6 +161,7 @@ def weights() -> Iterator[Case]:
     for key, listed in product(("train_detail", "training_detail"), places):
         detail = [{"begin_offset": begin, "end_offset": end, "train": 1} for begin, end in listed]
         yield "messages", {}, chat(USER, {**message("assistant", "abcd"), key: detail})
+        yield "messages", {}, chat(USER, {**message("assistant", None, refusal="abcd"), key: detail})
 
 
 THOUGHTS = ("reasoning_content", "reasoning", "thinking", "thought", "tool_plan", "Complex_CoT")

@@ -505,12 +505,12 @@ def test_answers_that_hold_other_roles_are_read_one_by_one() -> None:
 
 def test_arguments_that_a_template_sorts() -> None:
     """As Gemma 4's does, by Jinja's ``dictsort``."""
-    call = {"function": {"name": "add", "arguments": {"B": 1, "a": [{"d": 2, "C": 3}]}}}
+    call = {"function": {"name": "add", "arguments": {"B": 1, "_a": [{"d": 2, "C": 3}]}}}
     row = {"messages": [{"role": "user", "content": "Add."}, {"role": "assistant", "tool_calls": [call]}]}
     as_text = {"name": "add", "arguments": json.dumps(call["function"]["arguments"])}
     typed = [f"<tool_call>{json.dumps(each)}</tool_call>" for each in (call["function"], as_text)]
     written = [{"messages": [row["messages"][0], {"role": "assistant", "content": text}]} for text in typed]
-    for sorts, leaves in ((False, ["add", "B", "1", "a", "d", "2", "C", "3"]), (True, ["add", "a", "C", "3", "d", "2", "B", "1"])):
+    for sorts, leaves in ((False, ["add", "B", "1", "_a", "d", "2", "C", "3"]), (True, ["add", "_a", "C", "3", "d", "2", "B", "1"])):
         said = Reading("messages", {}, "Sample", sorts=sorts).texts(row)
         assert [each.text for each in said if each.kind == CALL] == leaves
         for each in written:
@@ -1185,6 +1185,11 @@ def test_who_says_a_message(options: dict[str, Any], message: dict[str, Any], ro
 )
 def test_on_which_side_a_text_stands(name: str, gives: str, row: dict[str, Any], sides: list[str]) -> None:
     assert [each.side for each in Reading(name, {}, gives).texts(row)] == sides
+
+
+@pytest.mark.parametrize("more", [{"weight": 0}, {"name": "b"}, {"tool_calls": []}])
+def test_messages_with_a_third_field_make_no_plain_row(more: dict[str, Any]) -> None:
+    assert Reading("messages", {}, "Sample").plain({"messages": [CHATS[0], {**CHATS[1], **more}]}) is None
 
 
 def test_a_dialogue_of_a_pair_without_a_prompt_is_read_by_its_marks() -> None:
