@@ -181,6 +181,8 @@ def test_what_a_turn_with_files_begins_and_ends_with_is_what_is_shown() -> None:
     asked = Turn("user", (Region("image", "1.png"), Region("text", "a"), Region("image", "2.png")))
     shape = Rebuilder(template(source, image="<img>")).rebuild(chat(asked, says("~Hm.", "A cat."))).shape
     assert [(block.begins_with, block.ends_with) for block in shape.blocks] == [("image", "image"), ("text", "text")]
+    marked = Rebuilder(template(image="<img>")).rebuild(chat(asked, says("~Hm.", "A cat."))).shape  # in one text
+    assert [(block.begins_with, block.ends_with) for block in marked.blocks] == [("text", "text"), ("thinking", "text")]
 
 
 # -- Where turns begin and end: seen in what is trained of whole conversations, and asked for directly ------------------------------------
@@ -284,6 +286,14 @@ NAMED = chat(user("Hi"), changed(THINKS, name="Ann"), user("Bye"), changed(THINK
             "'<|s|>assistant:\n<t>\n'",
             "<|s|>user:\nHi‹<|e|>›¦<|s|>assistant:\n⟨So.‹<|e|>›¦<|s|>user:\nBye‹<|e|>›¦<|s|>assistant:\n<t>\n⟦Hm.So.‹<|e|>›¦",
             [3],
+        ),
+        (
+            CALLS,
+            "",
+            "'<|e|>' if m.role == 'assistant' else ']'",
+            "",
+            "<|s|>user: Hi]¦<|s|>assistant: ⟦[f]‹<|e|>›¦<|s|>tool: 4]¦<|s|>assistant: ⟦Four.‹<|e|>›¦",
+            [1, 3],
         ),
         (CALLED, "", "'|' if not loop.last else ''", "", "<|s|>user: Hi¦|<|s|>assistant: ⟨Wait.[f]¦|<|s|>user: Bye¦", []),
         (
