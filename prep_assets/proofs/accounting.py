@@ -263,11 +263,11 @@ class Refusals:
     def shows(self, which: int, row: Mapping[str, Any]) -> bool:
         """Whether the payload of a line is the start of its row, read again; nothing where a filter rejects it."""
         text = "" if self.reason(which) in FILTERS else json.dumps(row, ensure_ascii=False, default=str)
-        return int(self._payload[which]) in (0, payload_print(text[:_SHOWN].encode("utf-8", "backslashreplace").decode(), len(text)))
+        return int(self._payload[which]) in (0, payload_print(text[:_SHOWN].encode(errors="backslashreplace").decode(), len(text)))
 
     def says(self, which: int, detail: str) -> bool:
         """Whether a line has this detail."""
-        return int(self._detail[which]) in (0, payload_print(detail.encode("utf-8", "backslashreplace").decode()))
+        return int(self._detail[which]) in (0, payload_print(detail.encode(errors="backslashreplace").decode()))
 
     def left(self) -> list[str]:
         """Return the record ids of unclaimed lines."""

@@ -242,7 +242,7 @@ _DIGITS = str.maketrans("abcdefghijklmnop", "0123456789abcdef")
 def _invented_for(text: str, number: int) -> str:
     """Return an invented word within the white space of a text; a blank text unchanged."""
     words = text.strip()
-    return text.replace(words, f"zq{f'{number:x}'.translate(_LETTERS)}qz", 1) if words else text
+    return text.replace(words, f"zq{f'{number:x}'.translate(_LETTERS)}qz") if words else text
 
 
 def _places(text: str) -> tuple[Place, ...]:
@@ -457,12 +457,12 @@ class Rebuilder:
 
     Attributes:
         template: the template.
-        control: any control token, the longest first.
+        control: any control token, the longest that begins at a place.
     """
 
     def __init__(self, template: ChatTemplate) -> None:
         self.template, self._shapes = template, dict[str, Shape]()
-        texts = sorted(template.control, key=len, reverse=True)
+        texts = sorted(template.control, reverse=True)  # longer ones before those that they begin with
         self.control = re.compile("|".join(map(re.escape, texts)) or "(?!)")
 
     def rebuild(self, sample: Sample, *, prompted: bool = False, rendered: str | None = None) -> Rebuilt:

@@ -219,7 +219,7 @@ def _row_faults(
         if wrong.any():
             record = int(wrong.argmax())
             yield record, f"{int(count[record])} {which}-of-text tokens, the {position} token is {'one' if in_place[record] else 'none'}"
-    weights = {role: np.asarray(table.columns[key].values[span]) for role in _OF_TOKENS for key in table.has(role, name)}
+    weights = {role: np.asarray(table.columns[key].values[span]) for role in _OF_TOKENS for key in table.has(role)}
     if (mask := weights.get("weight")) is not None:
         yield from faults(~((mask >= 0) & np.isfinite(mask)), "loss weight {} of a token", mask)
         untrained = ~np.logical_or.reduceat(mask > 0, starts)

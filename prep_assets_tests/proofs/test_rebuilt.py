@@ -295,6 +295,14 @@ NAMED = chat(user("Hi"), changed(THINKS, name="Ann"), user("Bye"), changed(THINK
             "<|s|>user: Hi]¦<|s|>assistant: ⟦[f]‹<|e|>›¦<|s|>tool: 4]¦<|s|>assistant: ⟦Four.‹<|e|>›¦",
             [1, 3],
         ),
+        (
+            TWO,
+            "'[' + m.role + ']'",
+            "';'",
+            "'#'",
+            "[user]Hi‹<|e|>›¦⟨[assistant]So.‹<|e|>›¦[user]Bye‹<|e|>›¦⟨[assistant]Hm.So.‹<|e|>›¦",
+            [],
+        ),
         (CALLED, "", "'|' if not loop.last else ''", "", "<|s|>user: Hi¦|<|s|>assistant: ⟨Wait.[f]¦|<|s|>user: Bye¦", []),
         (
             CALLS,

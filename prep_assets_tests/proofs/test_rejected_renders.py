@@ -52,6 +52,7 @@ def test_a_file_without_a_token_explains_one_reason(kind: str) -> None:
         ("template_rewrites_content", PLAIN.replace("+ m.content", "+ (m.content | upper)"), CHAT, ""),
         ("mask_not_provable", PLAIN.replace("+ m.content", "+ (m.content | upper)"), CHAT, None),
         ("template_reorders_content", PLAIN, CHAT, RENDERED + "with its texts in their order"),
+        ("template_reorders_content", PLAIN, chat(user("Hi"), says('!f {"a": "x"}', "Hello.")), None),
         ("template_reorders_content", PLAIN.replace("in messages", "in messages | reverse"), CHAT, None),
         ("template_reorders_content", PLAIN.replace("thought + m.content", "m.content + thought"), CHAT, None),
         ("mask_not_provable", PLAIN, CHAT, RENDERED + "and the renders before and after each answer say what is trained"),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from prep_assets.proofs.formats import format_of
 from prep_assets.proofs.rejected_rows import beyond, chat_fault, kept_fault, ruling
+from prep_assets.schemas.registry import schemas
 from prep_assets_tests.corpus.rows import ANSWER, CALL, USER, said
 
 ASKS, RESULT = {**ANSWER, "tool_calls": [CALL]}, said("tool", "4")
@@ -70,3 +72,18 @@ def test_messages_that_a_rule_makes() -> None:
     assert chat_fault([USER], None) == chat_fault([USER, ANSWER], 5) == "the definition of 'messages' does not accept it"
     with pytest.raises(ValueError, match="JSON"):
         chat_fault([{**USER, "idx": float("nan")}, ANSWER], None)
+
+
+def test_calls_that_are_no_chat() -> None:
+    """A row of another format gives no reason of its own, and what its calls say together is judged as a chat."""
+    definition, row = format_of("agent_steps", {}), schemas()["agent_steps"].example
+    assert definition is not None and kept_fault(definition, row) == ""
+    [call] = row["trajectory"]
+    asks = {**row, "trajectory": [{**call, "completion": [ASKS]}]}
+    assert kept_fault(definition, {**asks, "tools": [TOOL]}) == ""
+    assert kept_fault(definition, {**asks, "tools": [OTHER]}) == "by a second reading it is not whole"
+
+
+def test_of_a_row_that_cannot_be_judged_nothing_is_said() -> None:
+    unsure = cast(Any, SimpleNamespace(of=lambda row: None))
+    assert kept_fault(unsure, chat(USER, ANSWER)) == "" and ruling(unsure, chat(USER, ANSWER), "schema_error") is None
