@@ -295,14 +295,6 @@ NAMED = chat(user("Hi"), changed(THINKS, name="Ann"), user("Bye"), changed(THINK
             "<|s|>user: Hi]¦<|s|>assistant: ⟦[f]‹<|e|>›¦<|s|>tool: 4]¦<|s|>assistant: ⟦Four.‹<|e|>›¦",
             [1, 3],
         ),
-        (
-            TWO,
-            "'[' + m.role + ']'",
-            "';'",
-            "'#'",
-            "[user]Hi‹<|e|>›¦⟨[assistant]So.‹<|e|>›¦[user]Bye‹<|e|>›¦⟨[assistant]Hm.So.‹<|e|>›¦",
-            [],
-        ),
         (CALLED, "", "'|' if not loop.last else ''", "", "<|s|>user: Hi¦|<|s|>assistant: ⟨Wait.[f]¦|<|s|>user: Bye¦", []),
         (
             CALLS,
@@ -523,3 +515,13 @@ def test_control_tokens_that_begin_alike() -> None:
     found = Rebuilder(template(control=("<a>", "<a", "<a>b"))).tokens("<a>b<a><a")
     assert found == [(0, 4), (4, 7), (7, 9)]
     assert Rebuilder(template(control=())).tokens("<a>") == []
+
+
+def test_an_answer_whose_header_nothing_shows() -> None:
+    """It is its own text; of one that begins with reasoning nothing is proven, as what opens it may be the model's."""
+    source = BRACKETS.replace("m.content", "(m.reasoning_content or '') + m.content + ';'") + ASKS_ON.replace("<|s|>assistant\n", "#")
+    rebuilder = Rebuilder(template(source))
+    shape = rebuilder.rebuild(chat(user("Hi"), says("Hello."))).shape
+    assert [(border.start, border.by_prefix) for border in shape.borders] == [(None, False)] * 2
+    with pytest.raises(CheckFailed, match=r"^nothing in the render says where turn 1 begins, so nothing is proven$"):
+        assert rebuilder.rebuild(chat(user("Hi"), says("~Hm.", "Hello."))).shape.borders
