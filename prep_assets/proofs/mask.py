@@ -503,7 +503,7 @@ def _spans(derived: Derived, vocabulary: Vocabulary) -> Ints:
 def straddled(derived: Derived, vocabulary: Vocabulary) -> bool:
     """Return whether a token of the reference has characters of several weights, other than white space before a word: it gets the weight of the word, unless
     nothing else of a trained text before it is left."""
-    weight = np.zeros(len(derived.text) + 1)
+    weight = np.zeros(len(derived.text))
     for stretch in derived.expected:
         weight[stretch.start : stretch.end] = stretch.weight
     spans = [(start, end) for start, end in _spans(derived, vocabulary).tolist() if len({*weight[start:end]}) > 1]

@@ -72,11 +72,11 @@ def form_of(value: Any, deepest: int = _DEEPEST) -> Hashable:
         return (frozenset(forms), *forms[-1:], len(value) > 1)
     if isinstance(value, bool):
         return value
-    return (type(value), value == abs(value)) if isinstance(value, int | float) else str(type(value))
+    return (type(value), value > 0) if isinstance(value, int | float) else str(type(value))
 
 
 _MARKS: Mapping[str, Hashable] = {mark: mark for mark in ("", "<", "{", "[")}
 
 
 def _begins(text: str) -> Hashable:
-    return _MARKS.get(text[:1], str)
+    return _MARKS.get(text[:1])

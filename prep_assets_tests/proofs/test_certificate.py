@@ -10,7 +10,15 @@ from typing import Any
 
 import pytest
 
-from prep_assets.proofs.certificate import _CHATS, _judged, certified, check_certificate, ends_answers_alone, writes_unserved
+from prep_assets.proofs.certificate import (
+    _CHATS,
+    _findings_fault,
+    _judged,
+    certified,
+    check_certificate,
+    ends_answers_alone,
+    writes_unserved,
+)
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.text.certify import certify
 from prep_assets.text.template import ChatTemplate
@@ -50,6 +58,10 @@ PLAIN: dict[str, Any] = {
         (TURNS + PROMPT, {}),
         (TURNS, {"generation_prompt": "", "grows": True}),
         (DEFAULT + TURNS + PROMPT, {"system": "injected", "default_system": "Be kind."}),
+        (
+            DEFAULT + TURNS.replace("\n{{", "\n{{ m.content if m.role == 'user' }}{{") + PROMPT,
+            {"system": "injected", "default_system": "Be kind."},
+        ),
         (NO_SYSTEM + TURNS + PROMPT, {"system": "refused"}),
         (TURNS.replace("in messages", "in messages if m.role != 'system'") + PROMPT, {"system": "refused"}),
         (NO_SYSTEM + ALTERNATE + TURNS + PROMPT, {"system": "refused", "alternation": True}),
@@ -240,6 +252,8 @@ def test_facts_about_code_that_writes_chats() -> None:
     assert certified(by_code(nothing, nothing)) == {**PLAIN, **facts}
     tagged = replace(by_code(nothing, nothing), source="{% generation %}")
     assert certified(tagged)["generation_tags"] is False
+    # which tokens it never writes is not known
+    assert _findings_fault({"stop_token": "<|end|>", "findings": []}, tagged, {"eos_token": "<|end|>"}, ()) == ""
 
 
 @pytest.mark.parametrize("kind", ["last answer", "earlier answer"])

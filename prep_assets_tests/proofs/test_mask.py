@@ -437,6 +437,8 @@ def test_ids_that_differ(shipped: Vocabulary, stored: Any, place: int, monkeypat
         ("He said so", [(2, 3, 1.0)], True),  # unless nothing else of the trained text is left
         ("He said so", [(0, 3, 0.5), (3, 10, 1.0)], True),
         ("He said so", [(0, 5, 1.0), (5, 10, 1.0)], False),  # of one weight
+        ("I said", [(0, 2, 1.0)], False),
+        (" said so", [(0, 1, 1.0)], True),  # nothing else of it is left here either
     ],
 )
 def test_tokens_on_both_sides_of_a_border(text: str, stretches: list[tuple[int, int, float]], found: bool) -> None:

@@ -296,7 +296,8 @@ def test_control_tokens_are_their_own_ids(monkeypatch: pytest.MonkeyPatch) -> No
 @given(st.lists(st.sampled_from(["the cat", "", " a b", "x, y!\n"]) | st.tuples(st.integers(0, 5), st.sampled_from(["<u>", "a b", "é"]))))
 def test_any_pieces(pieces: list[Piece]) -> None:
     assert encoded(ReferenceIds(SHIPPED), pieces) == expected(pieces)
-    assert not module.whole_ids(SHIPPED).cuts
+    assert not module.whole_ids(SHIPPED).cuts and module.whole_ids(SHIPPED).least([b"the cat", b""]).tolist() == [0, 0]
+    assert ReferenceIds(SHIPPED).least([]).tolist() == []
 
 
 # -- Long text without spaces is cut between letters and signs: the ids are those of the whole, and the library gets no more than a wind---
