@@ -38,6 +38,9 @@ TALKS = [
 ]
 
 
+TELLS_FIRSTS = module.Firsts.__call__
+
+
 @pytest.fixture(autouse=True)
 def no_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     """No chat is left to the proofs of single rows because its hash says so, or because it is the first of its form."""
@@ -183,14 +186,19 @@ def blocks(bound: Bound) -> PlainBlocks:
     return PlainBlocks(derivation, masks, IdentityProof(bound.vocabulary), ["</think>"])
 
 
+def test_the_first_chat_of_each_form_is_derived_by_itself_as_well(blocks: PlainBlocks, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module.Firsts, "__call__", TELLS_FIRSTS)
+    chats = [PlainChat(roles, ("a",) * len(roles)) for roles in (ASKED, ASKED, (SYSTEM, *ASKED), ASKED, (SYSTEM, *ASKED))]
+    for alone in ([True, False, True, False, False], [False] * 5):
+        assert (blocks._assigned(ChatColumns.of(chats))[1] < 0).tolist() == alone
+
+
 def test_which_chats_are_derived_by_themselves_as_well(blocks: PlainBlocks, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "ONE_IN", 3)
     chats = [PlainChat(ASKED, ("b", f"{number} \u00e9")) for number in range(40)]
     alone = [zlib.crc32(chat.texts[-1].encode()) % 3 == 0 for chat in chats]
     assert (blocks._assigned(ChatColumns.of(chats))[1] < 0).tolist() == alone and {*alone} == {True, False}
 
-
-# -- Trained runs that differ from their stretches by white space alone, and kinds of chats that no chat has ------------------------------
 
 # -- Which samples are one text a turn with nothing beside --------------------------------------------------------------------------------
 
