@@ -124,6 +124,7 @@ def test_prompts_that_no_server_sends(source: str, unserved: bool) -> None:
         (TURNS.replace("{{ m.content", "{{ m.tool_calls or '' }}{{ m.content") + PROMPT, True),
         (TURNS.replace("{{ m.content", "{{ m.tool_calls or '' }}{{ '<|im_end|>' if m.tool_calls }}{{ m.content") + PROMPT, False),
         (TURNS + PROMPT, True),
+        ("<|im_start|>{{ tools or '' }}<|im_end|>" + TURNS.replace("{{ m.content", "{{ m.tool_calls or '' }}{{ m.content") + PROMPT, True),
         ("{{ raise_exception('no') }}", True),
     ],
 )
@@ -291,6 +292,9 @@ def test_findings_are_about_the_end_of_text_token_and_tokens_that_are_not_traine
         untrained = "" if "bos_token" in tokens else "<|im_start|>"
         says = f"the tokens that may be untrained are {untrained}, and the findings are {wrong['findings']}"
         assert check_certificate(wrong, template, special=tokens).summary == says
+    stopped = {**certificate, "findings": ["a server that stops at eos_token only never stops"]}
+    says = f"the tokens that may be untrained are <|im_end|>, <|im_start|>, and the findings are {stopped['findings']}"
+    assert check_certificate(stopped, template, special={}).summary == says
     stops = f"answers end with '<|im_end|>' and the eos_token is '</s>', and the findings are {named['findings']}"
     assert check_certificate(named, template, special={"eos_token": "</s>"}).summary == stops
     assert check_certificate(certificate, template, special={}).summary == stops.replace("</s>", "").replace(str(named["findings"]), "[]")
