@@ -265,6 +265,11 @@ def test_each_image_has_its_own() -> None:
     assert found.typed == 3 and [each.stop for each in found.expected] == ["", "<|e|>"]
 
 
+def test_a_stretch_across_an_image_has_its_placeholder() -> None:
+    across = replace(DERIVED, expected=(Expected("See <img> and", -1.0, "", 5, 18),))
+    assert marked(with_placeholders(across, IMAGES, template(image="<img>"))).startswith("<|s|>‹-1⟦See ›<img><img> and⟧…")
+
+
 def test_images_and_audio_stand_in_their_order() -> None:
     own = replace(template(image="<img>"), audio="<|s|>")
     heard = [Region(AUDIO, "0", placeholder="<|s|><|s|>"), *IMAGES]

@@ -89,6 +89,12 @@ def test_sound_rows_are_proven_and_counted(name: str, bind: Callable[[str], Boun
     assert tokenized == prove_identity(rows, bound.vocabulary).numbers["rows_tokenized_again"]
 
 
+def test_rows_that_are_trained_from_their_first_token_on() -> None:
+    bound, options = bind_source("{% for m in messages %}{{ m.content }}<|im_end|>{% endfor %}"), MaskOptions(mask_default="train")
+    chats, rows = rows_of(bound, TALKS, options)
+    assert all(row.mask[0] == 1 for row in rows) and proven(bound, options, chats, rows)[0] == [True] * len(TALKS)
+
+
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
 @pytest.mark.parametrize("name", ["chatml", "plain"])
 def test_a_corrupted_row_is_not_proven(name: str, mutation: Mutation) -> None:
@@ -268,7 +274,7 @@ def test_strings_that_a_template_only_writes_are_not_looked_for(source: str, wri
     assert strings_looked_for(source) == written
 
 
-@pytest.mark.parametrize("narrow", [1 << 31, 99, 0])
+@pytest.mark.parametrize("narrow", [1 << 31, 99, 20, 0])
 def test_tokens_are_bytes_where_a_store_has_many(bound: Bound, narrow: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(words, "NARROW", narrow)
     vocabulary, table = bound.vocabulary, ByteTable(bound.vocabulary)
