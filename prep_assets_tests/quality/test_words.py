@@ -47,10 +47,7 @@ def test_characters_are_cut_as_python_cuts_them(texts: list[str]) -> None:
     assert characters.lines.words.tolist() == [len(line.split()) for part in lines for line in part]
     assert characters.lines.longest.tolist() == [max(map(len, line.split()), default=0) for part in lines for line in part]
     assert cut(characters, characters.fed) == [text.split("\n") for text in texts]
-    for sign in ".a":
-        assert cut(characters, characters.runs(sign)) == [re.findall(f"{re.escape(sign)}+", text) for text in texts]
-    for ending in ("...", "…", "a"):
-        assert characters.end_with(characters.lines, ending).tolist() == [line.strip().endswith(ending) for part in lines for line in part]
+    assert characters.lines.ellipses.tolist() == [line.strip().endswith(("...", "…")) for part in lines for line in part]
     assert characters.lengths.tolist() == [len(text) for text in texts]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import chain, pairwise
 from textwrap import wrap
 
@@ -101,26 +101,17 @@ _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 """Odd, so that no bit is lost: the units a, b, c have the hash a * F² + b * F + c modulo 2^64."""
 
 
-class _Numbers(dict[str, int]):
-    """Unit → its hash, of the units seen last."""
-
-    MOST = 1 << 20
-
-    def __missing__(self, unit: str) -> int:
-        if len(self) == self.MOST:
-            self.clear()
-        self[unit] = number = xxhash.xxh3_64_intdigest(unit.encode("utf-8", "surrogatepass"))
-        return number
-
-
-_NUMBERS = _Numbers()
+@lru_cache(1 << 19)
+def _number(unit: str) -> int:
+    """The hash of a unit."""
+    return xxhash.xxh3_64_intdigest(unit.encode("utf-8", "surrogatepass"))
 
 
 def _numbered(rule: Rule, texts: Sequence[str]) -> tuple[Hashes, Ints]:
     """The units of texts end to end, and how many each text has."""
     units = list(map(rule.units, texts))
     lengths = np.fromiter(map(len, units), np.int64, len(units))
-    return np.fromiter(map(_NUMBERS.__getitem__, chain.from_iterable(units)), np.uint64, int(lengths.sum())), lengths
+    return np.fromiter(map(_number, chain.from_iterable(units)), np.uint64, int(lengths.sum())), lengths
 
 
 def _passages(numbers: Hashes, lengths: Ints, size: int) -> tuple[Hashes, Ints, Ints]:

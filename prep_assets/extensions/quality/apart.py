@@ -28,8 +28,20 @@ LATE = 5.0
 """Seconds after twice the limit of a call, which may have to import a module first."""
 
 
-class Ended(Exception):
-    """The process ended in the middle of a call; its message says how."""
+class Ended(PrepAssetsError):
+    """The process ended in the middle of a call.
+
+    Args:
+        whose: whose process it was.
+        how: how it ended.
+        on: the record that it was called for; empty while it was loaded.
+    """
+
+    def __init__(self, whose: str, how: str, on: str) -> None:
+        super().__init__(
+            f"{whose} {how}{on and f' on {on}'}. Correct it, so that it ends no process; or leave out by `where` what it cannot judge"
+        )
+        self.how = how
 
 
 _LOCK = Lock()
@@ -45,10 +57,11 @@ def _process() -> tuple[subprocess.Popen[bytes], Connection]:
     return _PROCESSES[owner]
 
 
-def call_apart(function: Callable[..., T], *args: Any, **options: Any) -> T:
+def call_apart(whose: str, on: str, function: Callable[..., T], *args: Any, **options: Any) -> T:
     """Call a function of a module, whose arguments and result can be pickled, in a process that stays for the next call.
 
     Args:
+        whose, on: see `Ended`.
         args: the address of the user's function first.
 
     Raises:
@@ -67,7 +80,7 @@ def call_apart(function: Callable[..., T], *args: Any, **options: Any) -> T:
         except (EOFError, OSError):
             del _PROCESSES[os.getpid()]
             connection.close()
-            raise Ended(how_ended(process.wait())) from None
+            raise Ended(whose, how_ended(process.wait()), on) from None
     if is_raised:
         raise result
     return result  # type: ignore[no-any-return]

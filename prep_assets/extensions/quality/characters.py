@@ -80,11 +80,13 @@ class Lines(Parts, frozen=True, eq=False, dict=True):
         longest: characters of its longest word, 0 without one: int64[N].
         sentences: of each: int64[N]. A word that is not punctuation alone begins another one after an end mark and white space. Dots of abbreviations
             and of ellipses end none.
+        ellipses: whether it ends with one: bool[N].
     """
 
     words: Ints
     longest: Ints
     sentences: Ints
+    ellipses: Bools
 
 
 class Characters(Struct, frozen=True, eq=False, dict=True):
@@ -123,12 +125,6 @@ class Characters(Struct, frozen=True, eq=False, dict=True):
             kinds = _KINDS.take(self.codes)
         return kinds
 
-    def runs(self, character: str) -> Parts:
-        """Runs of a character."""
-        places = np.flatnonzero(self.codes == ord(character))
-        begins, ends = places[np.diff(places, prepend=-2) > 1], places[np.diff(places, append=len(self.codes) + 1) > 1] + 1
-        return Parts(begins, ends, np.searchsorted(begins, self.ends))
-
     def cut(self, shapes: int, apart: int, joined: bool = False) -> tuple[Parts, Hashes, Hashes, npt.NDArray[np.uint16]]:
         """Runs of characters of the same shape, but for those that stand apart; of characters that are `ALONE`, if that is of the shape, one each.
 
@@ -154,13 +150,6 @@ class Characters(Struct, frozen=True, eq=False, dict=True):
         """Lines, cut at line feeds alone."""
         ends = np.flatnonzero(self.codes == ord("\n"))
         return Parts(np.append(0, ends[:-1] + 1), ends, np.searchsorted(ends, self.ends, "right"))
-
-    def end_with(self, parts: Parts, ending: str) -> Bools:
-        """Which parts end with a text: bool[N]."""
-        found = parts.lengths >= len(ending)
-        for before, character in enumerate(reversed(ending), 1):
-            found &= self.codes[np.maximum(parts.ends - before, 0)] == ord(character)
-        return found
 
 
 def matching(texts: Sequence[str], pattern: str) -> Bools:
@@ -219,11 +208,12 @@ _ABBREVIATIONS = np.array([int.from_bytes(word.encode()) for word in _ABBREVIATE
 @compiled
 def _lines(
     codes: npt.NDArray[np.uint32], kinds: npt.NDArray[np.uint16], text_ends: Ints, abbreviations: Ints
-) -> tuple[Ints, Ints, Ints, Ints, Ints, Ints]:
+) -> tuple[Ints, Ints, Ints, Ints, Ints, Ints, Bools]:
     """See `Lines`."""
     size = np.count_nonzero(kinds & BREAK)
     begins, ends, until = np.zeros(size, np.int64), np.zeros(size, np.int64), np.zeros(len(text_ends), np.int64)
     words, longest, sentences = np.zeros(size, np.int64), np.zeros(size, np.int64), np.zeros(size, np.int64)
+    ellipses = np.zeros(size, np.bool_)
     at, line = 0, 0
     for text in range(len(text_ends)):
         while at < text_ends[text]:
@@ -256,10 +246,11 @@ def _lines(
                 may_begin |= is_end
                 if words[line] == 0:
                     begins[line] = begin
+                ellipses[line] = dots > 2 or codes[at - 1] == 0x2026
                 ends[line], words[line], longest[line] = at, words[line] + 1, max(longest[line], at - begin)
             sentences[line] = max(sentences[line], words[line] > 0)
             line += 1
             at += 2 if codes[at] == ord("\r") and codes[at + 1] == ord("\n") and at + 1 < text_ends[text] else 1
         until[text] = line
         at = text_ends[text] + 1
-    return begins[:line], ends[:line], until, words[:line], longest[:line], sentences[:line]
+    return begins[:line], ends[:line], until, words[:line], longest[:line], sentences[:line], ellipses[:line]

@@ -57,13 +57,13 @@ def gopher_quality(
         mean, allowed = words.total(is_word * words.lengths) / np.maximum(count, 1), f"{min_word_length} to {max_word_length}"
         is_odd = (mean < min_word_length) | (mean > max_word_length)
         yield is_odd, lambda at: ("gopher_word_length", f"words of {mean[at]:.1f} characters on average, allowed are {allowed}")
-        hashes, dots, points = map(characters.runs, "#.…")
-        symbols = np.maximum(hashes.total(hashes.lengths), dots.total(dots.lengths // 3) + points.total(points.lengths)) / most_words
+        counts = [max(text.count("#"), text.count("...") + text.count("…")) for text in examples.said]
+        symbols = np.array(counts) / most_words
         yield above("gopher_symbols", symbols, max_symbols, "{:.2f} hash signs or ellipses per word, max_symbols is {}")
         begun = characters.codes[lines.begins]
         bullets = lines.total((lines.lengths > 0) & ((begun == ord("•")) | (begun == ord("-")))) / most_lines
         yield above("gopher_bullets", bullets, max_bullets, "{:.0%} of the lines begin with a bullet, max_bullets is {:.0%}")
-        ellipses = lines.total(characters.end_with(lines, "...") | characters.end_with(lines, "…")) / most_lines
+        ellipses = lines.total(lines.ellipses) / most_lines
         yield above("gopher_ellipses", ellipses, max_ellipses, "{:.0%} of the lines end with an ellipsis, max_ellipses is {:.0%}")
         letters = words.total(kinds & LETTER > 0) / most_words
         yield below("gopher_alphabetic", letters, min_alphabetic, "{:.0%} of the words have a letter, min_alphabetic is {:.0%}")

@@ -20,7 +20,6 @@ from prep_assets.errors import ConfigError
 from prep_assets.extensions.quality.examined import WITH_SOLUTIONS, examples_of, is_held_out, sides_recipe, solutions_of, source_to_judge
 from prep_assets.extensions.quality.steps import (
     CLUSTER,
-    AcrossDomains,
     Configured,
     Examples,
     Judged,
@@ -251,7 +250,7 @@ class Verdicts:
     def look_back(self, domain: str, earlier: Published) -> None:
         """Give the steps what they left of an earlier domain."""
         for step, at_work in self._steps:
-            if step.across and isinstance(at_work, AcrossDomains):
+            if step.across:
                 at_work.after(domain, load_array(earlier.directory / f"{step.name}{LEFT}", Guards()))
 
     def learn(self, prompts: Sequence[Prompt]) -> None:
@@ -261,8 +260,7 @@ class Verdicts:
 
     def left(self) -> dict[str, npt.NDArray[np.uint64]]:
         """File name → what the steps leave for later domains."""
-        steps = ((step, at_work) for step, at_work in self._steps if step.across and isinstance(at_work, AcrossDomains))
-        return {f"{step.name}{LEFT}": at_work.leaves(self._kept()) for step, at_work in steps}
+        return {f"{step.name}{LEFT}": at_work.leaves(self._kept()) for step, at_work in self._steps if step.across}
 
     def _take(self, step: Configured, judged: Judged, base: int) -> None:
         for number, (reason, detail) in judged.found.items():

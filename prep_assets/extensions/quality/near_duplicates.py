@@ -13,7 +13,7 @@ import xxhash
 from pydantic import Field
 
 from prep_assets.extensions.quality.characters import Characters
-from prep_assets.extensions.quality.steps import CLUSTER, CONTEXT, DOCUMENTS, AcrossDomains, Examples, Judged, Step, quality_step
+from prep_assets.extensions.quality.steps import CLUSTER, CONTEXT, DOCUMENTS, Examples, Judged, Step, quality_step
 from prep_assets.extensions.quality.words import Words, mixed
 from prep_assets.samples import SYSTEM, document
 from prep_assets.stores.arrays import Spool, sorted_groups
@@ -27,7 +27,7 @@ _TWIN = (
 )
 
 
-class NearDuplicates(AcrossDomains):
+class NearDuplicates(Step):
     """Notes 8 bytes for each bucket of an example, on disk; clusters them at the end.
 
     Of system prompts, tools, documents and other context it notes signatures too, four bytes a hash: turns must be alike, and turns together with what one
@@ -44,7 +44,7 @@ class NearDuplicates(AcrossDomains):
         self._earlier: dict[str, npt.NDArray[np.uint64]] = {}
 
     def after(self, domain: str, left: npt.NDArray[np.uint64]) -> None:
-        """See `AcrossDomains`."""
+        """See `Step`."""
         self._earlier[domain] = left.reshape(-1, self._buckets)
 
     def leaves(self, kept: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint64]:

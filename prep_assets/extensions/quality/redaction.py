@@ -27,6 +27,7 @@ from prep_assets.config.loading import payload_digest
 from prep_assets.errors import ConfigError
 from prep_assets.extensions.quality.private_places import CARD, SHORTEST_SECRET, Places, Span, decoded, may_be_encoded, places, plain
 from prep_assets.extensions.quality.steps import text_of
+from prep_assets.text.conversation import walk
 
 # What finds a kind yields values that may overlap: those yielded first count, see `_values`.
 
@@ -495,7 +496,7 @@ class Redactor(Struct, frozen=True):
         """A row, or a text, without private data."""
         if self.forgotten and payload_digest(value) in self.forgotten:
             return value
-        texts = [*_strings(value)]
+        texts = [text for _, text in walk(value)]
         beside = text_of(value) if self.countries is None and "phone" in self.kinds else ""
         return self._of(value, iter(_redacted(texts, self.kinds, self.countries, beside)))
 
@@ -515,14 +516,6 @@ class Redactor(Struct, frozen=True):
         if isinstance(value, int) and value >= _FEWEST_DIGITS and (text := redacted(str(value), self.kinds, ())) in PLACEHOLDERS.values():
             return text
         return value
-
-
-def _strings(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping | list | tuple):
-        for inner in chain.from_iterable(value.items()) if isinstance(value, Mapping) else value:
-            yield from _strings(inner)
 
 
 def redaction_recipe(kinds: Sequence[Kind], countries: Sequence[str] | None) -> dict[str, str]:

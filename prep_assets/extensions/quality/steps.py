@@ -166,12 +166,8 @@ class Step:
         """
         return Judged()
 
-
-class AcrossDomains(Step):
-    """A step that also compares a domain with those before it, in the order of the configuration."""
-
     def after(self, domain: str, left: npt.NDArray[np.uint64]) -> None:
-        """Learn what `leaves` gave of an earlier domain, before the first block of this one."""
+        """Learn what `leaves` gave of an earlier domain, before the first block of this one; of a step with the option `across`."""
         raise NotImplementedError
 
     def leaves(self, kept: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint64]:
@@ -351,32 +347,28 @@ def tried_on_itself(step: Configured, read: Callable[[Sequence[Example]], Exampl
 
 def _own_step(path: str, options: Mapping[str, Any]) -> Step:
     """A user's step: a function from `Examples` and its options to a reason for each example, `None` for those it keeps. It is called in a process apart."""
-    remedy = "Correct it: it must return a reason or None for each example, and may not end its process; or leave out what it cannot judge by `where`"
-    try:
-        call_apart(_loaded, path, options)
-    except Ended as ended:
-        raise ConfigError(f"quality step {path!r}: the process that loads it {ended}. {remedy}") from None
+    whose = f"quality step {path!r}: its process"
+    call_apart(whose, "", _loaded, path, options)
+
+    def called(examples: Examples, count: int, on: str) -> Judged:
+        part = Examples(examples.ids[:count], examples.examples[:count], examples.solutions[:count])
+        return call_apart(whose, on, _judged_by, path, options, part)
+
+    def ends(examples: Examples, count: int) -> bool:
+        try:
+            called(examples, count, "")
+        except PrepAssetsError as error:
+            return isinstance(error, Ended)
+        return False
 
     def judge(examples: Examples) -> Judged:
         try:
-            return call_apart(_judged_by, path, options, examples)
+            return called(examples, len(examples), f"a block from {examples.ids[0]} to {examples.ids[-1]}")
         except Ended as ended:
-            how, ids = str(ended), examples.ids
-        at = bisect_left(range(len(ids)), True, key=lambda last: _ends(path, options, examples, last + 1))  # the record
-        where = ids[at] if at < len(ids) else f"a block from {ids[0]} to {ids[-1]}"
-        raise PrepAssetsError(f"quality step {path!r}: its process {how} on {where}. {remedy}")
+            record = bisect_left(range(len(examples)), True, key=lambda at: ends(examples, at + 1))
+            raise Ended(whose, ended.how, examples.ids[record]) if record < len(examples) else ended from None
 
     return by_block(judge)
-
-
-def _ends(path: str, options: Mapping[str, Any], examples: Examples, count: int) -> bool:
-    part = Examples(examples.ids[:count], examples.examples[:count], examples.solutions[:count])
-    try:
-        with suppress(PrepAssetsError):  # it is the end that is looked for
-            call_apart(_judged_by, path, options, part)
-    except Ended:
-        return True
-    return False
 
 
 def _loaded(path: str, options: Mapping[str, Any]) -> None:
@@ -388,25 +380,20 @@ def _loaded(path: str, options: Mapping[str, Any]) -> None:
 
 
 def _judged_by(path: str, options: Mapping[str, Any], examples: Examples) -> Judged:
+    must = "It must return a reason, a text that is not empty, or None for each example"
     try:
         reasons = own("quality step", path)(examples, **options)
     except PrepAssetsError:
         raise
     except (Exception, SystemExit, GeneratorExit, KeyboardInterrupt) as error:  # a user's function may raise anything
-        frame = extract_tb(error.__traceback__)[-1]
-        raise PrepAssetsError(
-            f"quality step {path!r} raised {type(error).__name__}: {error} ({frame.filename}, line {frame.lineno}), on a block from "
-            f"{examples.ids[0]} to {examples.ids[-1]}. It must return a reason or None for each example"
-        ) from error
-    if not isinstance(reasons, list | tuple) or len(reasons) != len(examples):
-        raise PrepAssetsError(
-            f"quality step {path!r} returns {f'{len(reasons):,} reasons' if isinstance(reasons, list | tuple) else type(reasons).__name__} "
-            f"for {len(examples):,} examples. It must return a list with one reason or None for each"
-        )
+        frame, block = extract_tb(error.__traceback__)[-1], f"a block from {examples.ids[0]} to {examples.ids[-1]}"
+        raised = f"{type(error).__name__}: {error} ({frame.filename}, line {frame.lineno})"
+        raise PrepAssetsError(f"quality step {path!r} raised {raised}, on {block}. {must}") from error
+    is_list = isinstance(reasons, list | tuple)
+    if not is_list or len(reasons) != len(examples):
+        returned = f"{len(reasons):,} reasons" if is_list else type(reasons).__name__
+        raise PrepAssetsError(f"quality step {path!r} returns {returned} for {len(examples):,} examples. {must}")
     for number, reason in enumerate(reasons):
-        if reason is not None and (not isinstance(reason, str) or not reason.strip()):
-            raise PrepAssetsError(
-                f"quality step {path!r} returns {reason!r} for {examples.ids[number]}. It must return a reason, a text that is not empty, or None "
-                "for an example that it keeps"
-            )
+        if reason is not None and not (isinstance(reason, str) and reason.strip()):
+            raise PrepAssetsError(f"quality step {path!r} returns {reason!r} for {examples.ids[number]}. {must}")
     return Judged({number: (reason, f"says {path}") for number, reason in enumerate(reasons) if reason is not None})

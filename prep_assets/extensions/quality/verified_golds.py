@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from prep_assets.errors import ConfigError, PrepAssetsError, Refused
-from prep_assets.extensions.quality.apart import Ended, call_apart, own
+from prep_assets.extensions.quality.apart import call_apart, own
 from prep_assets.extensions.quality.constraints import CONSTRAINTS, keeps, misfit
 from prep_assets.extensions.quality.rl_golds import boxed_equal, in_time, verifies
 from prep_assets.extensions.quality.steps import Examples, Finding, Step, by_example, quality_step
@@ -35,24 +36,13 @@ def _compared(passes: Callable[[str], bool]) -> _Try:
 
 
 def _own_verifier(path: str) -> _Try:
-    """A user's function of an answer, a gold and, where there are some, arguments, called in a process apart.
-
-    Raises:
-        ConfigError: it cannot be loaded.
-    """
-    try:
-        call_apart(_loaded, path)
-    except Ended as ended:
-        raise ConfigError(f"{STEP} {path!r}: the process that loads it {ended}. Correct it") from None
+    """A user's function of an answer, a gold and, where there are some, arguments, called in a process apart."""
+    call_apart(f"{STEP} {path!r}: its process", "", _loaded, path)
 
     def failing(prompt: Prompt, where: str) -> str:
         told = (json.loads(prompt.arguments),) if prompt.arguments else ()
-        try:
-            return _no_reward(prompt, any(call_apart(_verified_by, path, answer, prompt.gold, *told) for answer in _answers(prompt.gold)))
-        except Ended as ended:
-            raise PrepAssetsError(
-                f"{STEP}: the process of the verifier {prompt.verifier} {ended} on {where}. Correct it, or leave the row out by `where`"
-            ) from None
+        called = partial(call_apart, f"{STEP}: the process of the verifier {prompt.verifier}", where, _verified_by, path)
+        return _no_reward(prompt, any(called(answer, prompt.gold, *told) for answer in _answers(prompt.gold)))
 
     return failing
 

@@ -63,8 +63,7 @@ def c4_quality(
     def judge(examples: Examples) -> Judged:
         characters = characters_of(examples)
         lines = characters.lines
-        counted = np.isin(characters.codes[lines.ends - 1], [*map(ord, _ENDS)]) & (lines.words >= max(1, min_words))
-        counted &= ~characters.end_with(lines, "...")
+        counted = np.isin(characters.codes[lines.ends - 1], [*map(ord, _ENDS)]) & (lines.words >= max(1, min_words)) & ~lines.ellipses
         sentences, left_out = lines.total(lines.sentences * counted), lines.total(~counted)
         are_special = matching(examples.said, _SPECIAL)
         are_special[lines.texts[lines.longest > max_word]] = True
