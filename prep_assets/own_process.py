@@ -29,5 +29,5 @@ def set_up() -> None:
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     if set_option := getattr(ctypes.CDLL(None), "mallopt", None):
         set_option(_M_MMAP_THRESHOLD, LARGE)
-        set_option(_M_TRIM_THRESHOLD, 4 * LARGE)
+        set_option(_M_TRIM_THRESHOLD, 8 * LARGE)  # quality steps take 20 MiB for a block of texts, again and again
     interrupt_main_thread()
