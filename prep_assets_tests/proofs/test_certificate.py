@@ -88,12 +88,13 @@ def test_by_hand(source: str, facts: dict[str, object]) -> None:
     assert certified(bind_source(source).template) == {**PLAIN, **facts}
 
 
-STRICT = """{% for m in messages %}{% if loop.first and m.role not in ('system', 'user') or loop.index0 and m.role != 'tool' and
+STRICT = """{% if messages[-1].role == 'tool' %}{{ raise_exception('no') }}{% endif %}{% for m in messages %}{%
+if loop.first and m.role not in ('system', 'user') or loop.index0 and m.role != 'tool' and
 (m.role == 'assistant') == (messages[loop.index0 - 1].role in ('assistant', 'system')) %}{{ raise_exception('no') }}{% endif %}{% endfor %}"""
 
 
 def test_chats_that_a_strict_template_renders() -> None:
-    """A question comes first, and an answer behind each question or result."""
+    """A question comes first, an answer behind each question or result, and no result at the end."""
     source = STRICT + "{{ tools or '' }}" + THINKS.replace("{{ m.content", "{{ m.tool_calls or '' }}{{ m.content") + PROMPT
     assert certified(bind_source(source).template) == {**PLAIN, "thinking": "kept", "tools": "rendered", "alternation": True}
 
@@ -123,6 +124,7 @@ def test_prompts_that_no_server_sends(source: str, unserved: bool) -> None:
         (THINKS.replace("or '' }}", "or '' }}{{ '<|im_end|>' if m.reasoning_content }}") + PROMPT, False),
         (TURNS.replace("{{ m.content", "{{ m.tool_calls or '' }}{{ m.content") + PROMPT, True),
         (TURNS.replace("{{ m.content", "{{ m.tool_calls or '' }}{{ '<|im_end|>' if m.tool_calls }}{{ m.content") + PROMPT, False),
+        (TURNS.replace("{{ m.content", "{{ m.tool_calls ~ '<|im_end|>' if tools and m.tool_calls }}{{ m.content") + PROMPT, False),
         (TURNS + PROMPT, True),
         ("<|im_start|>{{ tools or '' }}<|im_end|>" + TURNS.replace("{{ m.content", "{{ m.tool_calls or '' }}{{ m.content") + PROMPT, True),
         ("{{ raise_exception('no') }}", True),
@@ -253,6 +255,7 @@ def test_facts_about_code_that_writes_chats() -> None:
     assert certified(by_code(nothing, nothing)) == {**PLAIN, **facts}
     tagged = replace(by_code(nothing, nothing), source="{% generation %}")
     assert certified(tagged)["generation_tags"] is False
+    assert certified(replace(by_code(nothing, nothing), source="other", control=("<|other|>",)))["stop_token"] == ""
     # which tokens it never writes is not known
     assert _findings_fault({"stop_token": "<|end|>", "findings": []}, tagged, {"eos_token": "<|end|>"}, ()) == ""
 

@@ -139,6 +139,7 @@ def derived(*turns: Turn, image: str = "", eos: str = "<|end|>", **options: Any)
         ([Turn(DOCUMENT, (Region(TEXT, "gone", drop=True), Region(TEXT, "kept")))], {}, "⟦kept<|end|>⟧"),
         ([Turn(DOCUMENT, (Region("quote", "own kind", 0.0),))], {}, "‹own kind›<|end|>"),
         ([Turn(DOCUMENT, (Region(TOOL_CALL, "{}"), Region(THINKING, "t", 0.0)))], {"train_tool_calls": False}, "{}t<|end|>"),
+        ([says("@1.png", role=DOCUMENT)], {"image": "<img>"}, "<img><|end|>"),
         ([says("See ", "@1.png", ".", role=DOCUMENT)], {"image": "<img>"}, "⟦See ⟧…<img>⟦.<|end|>⟧"),
         ([says("See ", "@1.png", ".", role=DOCUMENT)], {"image": "<img>", "mask": {}}, "‹See ›<img>‹.›<|end|>"),
     ],
