@@ -236,7 +236,7 @@ def form_again(template: ChatTemplate) -> dict[str, Any]:
     ]
     arguments, empty = [*forms, ("mapping", "text")][0]
     return {
-        "content": [*written, "text"][0],
+        "content": [*written, *talks][0],
         "reasoning": [*thinks, _REASONINGS[0]][0],
         "shows_reasoning": bool(thinks),
         "arguments": arguments,
@@ -292,6 +292,6 @@ def check_certificate(
     ]
     if special is not None and (fault := _findings_fault(certificate, template, special, own)):
         faults.append(fault)
-    if problem := [*faults, *([] if faults else [_kinds_fault(certificate, template)])][0]:
+    if problem := faults[0] if faults else _kinds_fault(certificate, template):
         return Verdict(False, problem, numbers, Worst("certificate.json", problem))
     return Verdict(True, f"{numbers['facts_checked']} facts about {template.name} are those that renders of other chats show", numbers)
