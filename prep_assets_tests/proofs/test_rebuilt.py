@@ -173,6 +173,9 @@ def test_files_that_are_parts_of_their_own() -> None:
     parts = [{"type": "text", "text": "ab"}, {"type": "image"}, {"type": "image"}, {"type": "text", "text": "c"}]
     assert messages == [{"role": "user", "content": parts}]
     assert [slot.parts for slot in slots] == [((0, 0, 1), (1, 1, 2)), ((4, 0, 1),)]
+    alone = chat(user("a"), Turn("user", (Region("image", "1.png"),)))
+    contents = [message["content"] for message in slotted(alone, MessageForm(image_parts=True), {})[0]]
+    assert contents == ["a", [{"type": "image"}]], "a text alone is one"
 
 
 def test_what_a_turn_with_files_begins_and_ends_with_is_what_is_shown() -> None:
@@ -509,6 +512,13 @@ def test_another_render_than_that_of_the_build() -> None:
         with pytest.raises(RendersDiffer) as raised:
             Rebuilder(template("{{- '#user: ' + messages[0].content -}}")).rebuild(chat(user("Hi")), rendered=rendered)
         assert str(raised.value) == f"two renders of it differ: …{told!r}…, …{own!r}…"
+
+
+def test_a_prompted_chat_that_cannot_be_taken_apart_is_rendered_alike() -> None:
+    shouts = Rebuilder(template(PLAIN.replace("+ m.content", "+ (m.content | upper)")))
+    with pytest.raises(CheckFailed, match="depends on the content") as raised:
+        shouts.rebuild(chat(user("Hi")), prompted=True, rendered="<|s|>user\nHI<|e|>\n<|s|>assistant\n")
+    assert type(raised.value) is CheckFailed
 
 
 def test_control_tokens_that_begin_alike() -> None:
