@@ -371,6 +371,15 @@ def test_the_library_gets_long_text_in_windows(monkeypatch: pytest.MonkeyPatch) 
     assert max(given) < 1000
 
 
+def test_only_long_text_is_cut_between_letters_and_signs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And no control token behind it, whatever that spells."""
+    monkeypatch.setattr(module, "LONG_PART", 20)
+    pieces: list[Piece] = ["猫，" * 5, (3, "猫。" * 3), "猫。", "cat"]
+    again = ReferenceIds(SHIPPED)
+    assert encoded(again, pieces) == expected(pieces) and again.cuts
+    assert {*again.words.known} == {("猫，" * 4 + "猫").encode(), "，".encode(), "猫。".encode(), b"cat"}
+
+
 def test_an_added_token_that_reaches_over_such_a_place_forbids_it() -> None:
     vocabulary = load(CONFIGS / "tokenizer").vocabulary
     spec = vocabulary.spec
