@@ -364,8 +364,10 @@ class Shape(Struct, frozen=True, dict=True):
 
     def _border(self, before: Block | None, block: Block, after: Block | None) -> Border:
         stop = self._stop(block, after)
-        known = self.generated_from(block) if block.role == ASSISTANT else None
-        if block.role != ASSISTANT or block.begins_with in MEDIA:
+        if block.role != ASSISTANT:
+            return Border(None, stop, False)
+        known = self.generated_from(block)
+        if block.begins_with in MEDIA:
             return Border(None, stop, known is not None)
         return Border(self._start(before, block) if known is None else known, stop, known is not None)
 

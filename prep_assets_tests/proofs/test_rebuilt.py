@@ -521,6 +521,20 @@ def test_a_prompted_chat_that_cannot_be_taken_apart_is_rendered_alike() -> None:
     assert type(raised.value) is CheckFailed
 
 
+@pytest.mark.parametrize(
+    ("keeps", "margins"),
+    [
+        ("m.content", {0: (2, 1), 1: (3, 2), 2: (1, 0), 3: (0, 1)}),
+        ("(m.content | trim)", dict.fromkeys(range(4), (0, 0))),
+        ("m.content.lstrip()", {0: (0, 1), 1: (0, 2), 2: (0, 0), 3: (0, 1)}),
+        ("m.content.rstrip()", {0: (2, 0), 1: (3, 0), 2: (1, 0), 3: (0, 0)}),
+    ],
+)
+def test_white_space_around_texts_that_a_template_keeps(keeps: str, margins: dict[int, tuple[int, int]]) -> None:
+    talk = chat(user("  Hi "), says(" \n So.  "), user(" Bye"), says("Ciao.\n"))
+    assert Rebuilder(template(PLAIN.replace("+ m.content", f"+ {keeps}"))).rebuild(talk).shape.margins == margins
+
+
 def test_control_tokens_that_begin_alike() -> None:
     found = Rebuilder(template(control=("<a>", "<a", "<a>b"))).tokens("<a>b<a><a")
     assert found == [(0, 4), (4, 7), (7, 9)]
