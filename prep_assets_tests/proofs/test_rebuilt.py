@@ -298,6 +298,23 @@ NAMED = chat(user("Hi"), changed(THINKS, name="Ann"), user("Bye"), changed(THINK
             "<|s|>user: Hi]¦<|s|>assistant: ⟦[f]‹<|e|>›¦<|s|>tool: 4]¦<|s|>assistant: ⟦Four.‹<|e|>›¦",
             [1, 3],
         ),
+        (
+            NAMED,
+            "(messages|length|string if loop.first else '') + '<|s|>' + m.role + (' ' + m.name if m.name else '') + ': '",
+            "",
+            "",
+            "4<|s|>user: Hi‹<|e|>›¦<|s|>assistant Ann: ⟨So.‹<|e|>›¦<|s|>user: Bye‹<|e|>›¦<|s|>assistant Ann: ⟨Hm.So.‹<|e|>›¦",
+            [],
+        ),
+        (
+            TWO,
+            "'<|s|>' + m.role + ':\n' + ('<t>\n' if m.role == 'assistant' else '')",
+            "",
+            "'<|s|>assistant:\n<t>\n\n</t>\n'",
+            "<|s|>user:\nHi‹<|e|>›¦<|s|>assistant:\n⟨<t>\nSo.‹<|e|>›¦<|s|>user:\nBye‹<|e|>›¦<|s|>assistant:\n⟨<t>\nHm.So.‹<|e|>›¦",
+            [],
+        ),
+        (chat(user("Hi"), says("@1.png", "So.")), "", "", "", "<|s|>user: Hi‹<|e|>›¦<|s|>assistant: ⟦<img>So.‹<|e|>›¦", [1]),
         (CALLED, "", "'|' if not loop.last else ''", "", "<|s|>user: Hi¦|<|s|>assistant: ⟨Wait.[f]¦|<|s|>user: Bye¦", []),
         (
             CALLS,
@@ -414,7 +431,7 @@ def test_where_turns_begin_and_end(sample: Sample, head: str, end: str, prompt: 
     source = WRITES
     for name, written in parts.items():
         source = source.replace(name, written)
-    whole = Rebuilder(template(source)).rebuild(sample)
+    whole = Rebuilder(template(source, image="<img>")).rebuild(sample)
     blocks, marks = whole.shape.blocks, list[tuple[int, str]]()
     for block, after, border in zip(blocks, [*blocks[1:], None], whole.shape.borders, strict=True):
         marks += [(border.start, "⟦" if border.by_prefix else "⟨")] if border.start is not None else []
