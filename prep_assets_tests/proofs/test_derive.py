@@ -133,6 +133,7 @@ def derived(*turns: Turn, image: str = "", eos: str = "<|end|>", **options: Any)
         ([says("One.", role=COMPLETION), says("Two.", role=COMPLETION)], {}, "⟦One.<|end|>Two.<|end|>⟧"),
         ([says("One.", role=COMPLETION), says("Two.", role=COMPLETION)], {"train_turns": "last"}, "‹One.›<|end|>⟦Two.<|end|>⟧"),
         ([says("One.", role=COMPLETION), says("Two.", role=COMPLETION)], {"train_on_eos": "last"}, "⟦One.⟧…<|end|>⟦Two.<|end|>⟧"),
+        ([says("One.", role=COMPLETION), ASKED], {"train_turns": "last"}, "⟦One.<|end|>⟧‹Why?›"),
         ([says(each, role=COMPLETION) for each in "abc"], {"train_turns": "last"}, "‹a›<|end|>‹b›<|end|>⟦c<|end|>⟧"),
         ([says(each, role=COMPLETION) for each in "abc"], {"train_on_eos": "last"}, "⟦a⟧…<|end|>⟦b⟧…<|end|>⟦c<|end|>⟧"),
         ([Turn(DOCUMENT, (Region(TEXT, "gone", drop=True),))], {"train_on_eos": "all"}, "<|end|>"),

@@ -104,6 +104,7 @@ LONG = "Hi there" * 10
 HELD = Expected("Hi there", -1.0)
 WRONG: list[tuple[Conversation, str]] = [
     (row({}), "0 trained stretches, the source has 1 trained texts; trained: []"),
+    (row({}, (Expected("Hi", 0.5),)), "0 trained stretches, the source has 1 trained texts; trained: []"),
     (row({3: 1, 4: 1, 10: 1}), "2 trained stretches, the source has 1 trained texts; trained: ['Hi there', 'Hel']"),
     (
         row(range(10), (ANSWER,) * 2, ["Hi", " there"] * 10),
@@ -395,8 +396,9 @@ def test_of_a_render_the_text_between_its_control_tokens_is_tokenized() -> None:
 
     reference: Any = SimpleNamespace(encode_utf8=encode)
     renders = {"ab<e>c<s><s>d": ((2, 5), (6, 9), (9, 12)), "<e>é": ((0, 3),), "<s>": ((0, 3),), "": (), "x": ()}
-    found = expected_ids([Derived(text, (), controls, 0, ()) for text, controls in renders.items()], WORDS, reference)
+    found = [*expected_ids([Derived(text, (), controls, 0, ()) for text, controls in renders.items()], WORDS, reference)]
     assert [each.tolist() for each in found] == [[97, 98, 0, 99, 1, 1, 100], [0, *"é".encode()], [1], [], [120]]
+    assert {each.dtype for each in found} == {np.dtype(np.uint32)}
     assert asked == [(b"ab", True), (b"c", False), (b"d", False), ("é".encode(), False), (b"x", True)]
 
 

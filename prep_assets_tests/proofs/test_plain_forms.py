@@ -108,7 +108,7 @@ SEARCHES = "{% for m in messages %}<|s|>{{ m.role }}\n{{ m.content.replace('[a]'
 def test_a_text_with_what_a_template_looks_for_is_derived_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """So is one with a control token, or with nothing in it; of code nobody knows what it looks for."""
     without_sample(monkeypatch)
-    own = replace(template(SEARCHES), training="{% if '[b]' in messages[0].content %}{{ 1 / 0 }}{% endif %}" + SEARCHES)
+    own = replace(template(SEARCHES), training="{% if '[b]' in messages[0].content %}{{ 1 / 0 }}{% endif %}")
     derivation = PlainDerivation(MaskOptions(), own, typed_controls=False)
     assert derivation.looked_for == ("[a]", "[b]", "x y", *CONTROL) and not derivation.alone
     by_itself = Mock(side_effect=derivation._alone)
