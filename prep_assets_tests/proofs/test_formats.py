@@ -391,6 +391,19 @@ def test_a_value_as_a_schema_reads_it(value: Any, read: Any) -> None:
     assert plain(value) == read
 
 
+def test_a_row_of_a_table_is_accepted_as_its_schema_reads_it() -> None:
+    definition, columns = format_of("messages", {}), {"role": [b"user", "assistant"], "content": ["q", b"a"]}
+    assert definition is not None
+    assert definition.of({"messages": columns}) == (definition, {"messages": ROLES})
+    assert definition.of({"messages": {**columns, "role": ["user", b"\xff"]}}) is False
+
+
+def test_another_name_of_a_schema_has_its_definition() -> None:
+    named = [(alias, name) for name in defined() for alias in definition_of(name).get("x-aliases", ())]
+    assert named and all(resolved(alias, {}) == resolved(name, {}) is not None for alias, name in named)
+    assert resolved("no schema", {}) is None
+
+
 ROLES = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
 
 
