@@ -95,7 +95,7 @@ CSVS = [
 
 @pytest.mark.parametrize("text", CSVS)
 def test_hostile_tables(tmp_path: Path, text: str) -> None:
-    for data in (text.encode(), text.encode() + b"\xff,1\n"):
+    for data in (text.encode(), *(text.encode() + byte + b",1\n" for byte in (b"\x80", b"\xff"))):
         assert list(read_rows(io.BytesIO(data), "csv", None)) == by_project(tmp_path, data, "csv")
         tabs = data.replace(b",", b"\t")
         assert list(read_rows(io.BytesIO(tabs), "tsv", None)) == by_project(tmp_path, tabs, "tsv")

@@ -261,6 +261,7 @@ ASKED, SAID = Said("q", "", 0, "text", " Two? ", None, "user"), Said("a", "", 1,
 LONG = "One and two and three and four and five and six and seven and eight."
 RIGHT = {"": Held(b"|Two?|Two.|", {0.0: b"|Two?|", 1.0: b"Two.|"})}
 TRAINS = Policy({"assistant": True, "user": False})
+NOWHERE = "stands nowhere in it, on the side of the whole record"
 BEFORE = "stands before the text in front of it, on the side of the whole record"
 MISSING: list[tuple[list[Said], Mapping[str, Held], str]] = [
     ([ASKED, SAID], RIGHT, ""),
@@ -286,6 +287,14 @@ MISSING: list[tuple[list[Said], Mapping[str, Held], str]] = [
         f"'g' says '\"2\"', which is {LONG[:59]!r} in the store".replace(" is 'O", " is '\"O"),
     ),
     ([Said("n", "", 0, "anywhere", "née")], {"": Held(b"n\\u00e9e")}, ""),
+    *(
+        (
+            [Said("n", "", 0, "text", "née", None, role)],
+            {"": Held(b"n\\u00e9e")},
+            "" if role == "tool" else f"'n' says 'née', which {NOWHERE}",
+        )
+        for role in ("tool", "user", "assistant")
+    ),
     *(([Said("n", "", 0, "anywhere", text)], {"": Held(text.title().encode())}, "") for text in ("true", "false")),
     ([Said("n", "", 0, "anywhere", "add")], {"": Held(b"Add")}, "'n' says 'add', which stands nowhere in the record"),
     ([Said("n", "", 0, "anywhere", "née")], {"a": Held(b"ne"), "b": Held(b"e")}, "'n' says 'née', which stands nowhere in the record"),
