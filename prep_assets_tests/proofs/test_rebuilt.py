@@ -184,6 +184,9 @@ def test_what_a_turn_with_files_begins_and_ends_with_is_what_is_shown() -> None:
     asked = Turn("user", (Region("image", "1.png"), Region("text", "a"), Region("image", "2.png")))
     shape = Rebuilder(template(source, image="<img>")).rebuild(chat(asked, says("~Hm.", "A cat."))).shape
     assert [(block.begins_with, block.ends_with) for block in shape.blocks] == [("image", "image"), ("text", "text")]
+    drawn = Rebuilder(template(source, image="<img>")).rebuild(chat(user("Hi"), changed(asked, role="assistant"))).shape
+    [_, border], stops = drawn.borders, [drawn.text[slice(*each.stop)] for each in drawn.borders if each.stop]
+    assert (border.start, border.by_prefix, stops) == (None, False, ["<|e|>"] * 2), "where a file begins no text says"
     marked = Rebuilder(template(image="<img>")).rebuild(chat(asked, says("~Hm.", "A cat."))).shape  # in one text
     assert [(block.begins_with, block.ends_with) for block in marked.blocks] == [("text", "text"), ("thinking", "text")]
 
@@ -479,7 +482,8 @@ def test_whether_a_template_sorts_the_arguments_of_a_call(arguments: str, sorted
     source = (
         "{%- for m in messages -%}{%- for call in m.tool_calls or [] -%}" + each + "{%- endfor -%}{{- m.content or '' -}}{%- endfor -%}"
     )
-    assert sorts_arguments(template(source)) is sorted
+    for written in (source, source.replace("{{- m.content or '' -}}", "")):
+        assert sorts_arguments(template(written)) is sorted
 
 
 class Written:
