@@ -58,6 +58,9 @@ def orders() -> Iterator[Case]:
         yield "messages", {}, chat(USER, first, then, *RESULTS[:2], ANSWER)
     for asks, result, id in product(SAID[4:10], RESULTS, "12"):
         yield "messages", {}, chat(USER, calls(("f", id)), RESULTS[int(id) - 1], asks, result, ANSWER)
+    for said, before in product([*SAID[:3], *SAID[6:8], *RESULTS[:1]], ([], [USER], [USER, SAID[6]])):
+        yield "rl_prompt", {}, {"prompt": [*before, said], "gold": "5"}
+        yield "rl_prompt", {}, {"prompt": said, "gold": "5"}
     for one, two in product(RESULTS, RESULTS):
         yield "messages", {}, chat(USER, calls(("f", "1")), one, *(calls(("g", "2")), two) * 2, ANSWER)
         yield "messages", {}, chat(USER, calls(("f", "1")), one, calls(("g", "2")), two, calls(("g", "2")), RESULTS[1], ANSWER)
