@@ -127,7 +127,8 @@ class GigatokenEngine:
     to import than a small build takes, and cost more for long texts. Tokenizers that begin each stretch between special tokens with a space encode text by
     text; if only the first word of a text gets one, it is prepended before.
 
-    Its word cache grows without bound, so the tokenizer is reopened after `RENEW_AFTER` bytes, or after `IDLE_AFTER` bytes and a pause.
+    Its word cache grows without bound, so the tokenizer is reopened after `RENEW_AFTER` bytes, or after `IDLE_AFTER` bytes and a pause. That of 40 MB of
+    documents takes 12 MB; to reopen GPT-2's tokenizer takes 0.1 s.
 
     Attributes:
         size: ids from here on are placeholders of missing bytes, followed by the ids of marks.
@@ -136,7 +137,7 @@ class GigatokenEngine:
 
     name = "gigatoken"
     RENEW_AFTER = 256 << 20
-    IDLE_AFTER = 32 << 20
+    IDLE_AFTER = 64 << 20
 
     def __init__(self, spec: Mapping[str, Any]) -> None:
         """From a ``tokenizer.json``.

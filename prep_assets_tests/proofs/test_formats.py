@@ -292,6 +292,12 @@ def test_what_numbers_and_times_say_of_the_order(key: str, values: Sequence[Any]
     assert bool(ruling(format_of("messages", {}) or pytest.fail(), row, "order_contradicted")) is not found
 
 
+@pytest.mark.parametrize(("said", "fits"), [("abc", False), ("abcd", True), ("abcdef", True), ("abcdefg", False)])
+def test_how_long_a_text_is_by_the_options(said: str, fits: bool) -> None:
+    definition = format_of("text", {"min_chars": 4, "max_chars": 6})
+    assert definition is not None and (kept_fault(definition, {"text": said}) == "") is fits
+
+
 @pytest.mark.parametrize(
     ("row", "found"),
     [

@@ -309,6 +309,9 @@ def test_groups() -> None:
     read = answer(thought("Hm.", 0.5), text("One. ", 0.5))
     assert group_again(group, OPTIONS, shown=True) == Group((user("x"), read), ((read,), (answer(text("Two.")),)), (1.0, 0.0))
     assert group_again(group, OPTIONS, shown=False) == group
+    calling = Group((user("x"), answer(text(WRITTEN))), ((answer(text(WRITTEN)),),), (1.0,))
+    read = answer(call(F))
+    assert group_again(calling, {**OPTIONS, "calls": "auto"}, shown=False, calls=True) == Group((user("x"), read), ((read,),), (1.0,))
 
 
 CALLING = "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}{{ c.function | tojson }}{% endfor %}{% endfor %}"
