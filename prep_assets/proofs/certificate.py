@@ -74,16 +74,17 @@ def certified(template: ChatTemplate) -> dict[str, Any]:
 
     talk = (_ASKED, _TOLD, _AGAIN, _LAST)
     whole, parts = render(*talk), [render(*talk[:count]) for count in (3, 2)]
-    asked, prompted = render(_ASKED), render(_ASKED, prompted=True)
+    asked, told, prompted = render(_ASKED), render(_ASKED, _TOLD), render(_ASKED, prompted=True)
     thought, later = render(_ASKED, _THINKS), render(_ASKED, _THINKS, _AGAIN, _LAST)
     called = render(_ASKED, _CALL, turn(TOOL, _SEA), _TOLD, tools=_TOOLS) or ""
     by_code = [] if template.renderer is None else [*template.renderer.proofs]
     tags = not by_code and TAGS.search(template.training or template.source) is not None
-    system, default = _system(render(turn(SYSTEM, _RULE), _ASKED, _TOLD), render(_ASKED, _TOLD))
+    system, default = _system(render(turn(SYSTEM, _RULE), _ASKED, _TOLD), told)
     trimmed = render(_ASKED, turn(ASSISTANT, _SPACED))
     return {
+        "renders": told is not None,
         "stop_token": _ending(template, (whole or "").rpartition(_SEA)[2]),
-        "begins_with": _first_control(template, render(_ASKED, _TOLD) or ""),
+        "begins_with": _first_control(template, told or ""),
         "generation_tags": tags,
         "proofs": [
             "offsets of one render",

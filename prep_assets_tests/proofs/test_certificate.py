@@ -36,6 +36,7 @@ ANSWERS = "{% set answers = messages | selectattr('role', 'equalto', 'assistant'
 ALTERNATE = "{% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('no') }}{% endif %}{% endfor %}"
 THINKS = TURNS.replace("{{ m.content", "{{ m.reasoning_content or '' }}{{ m.content")
 PLAIN: dict[str, Any] = {
+    "renders": True,
     "stop_token": "<|im_end|>",
     "begins_with": "<|im_start|>",
     "generation_tags": False,
@@ -138,8 +139,8 @@ def test_a_token_that_stands_inside_of_an_answer_as_well(source: str, alone: boo
 def test_another_value_of_any_field_fails(field: str) -> None:
     template = bind_source(TURNS + PROMPT).template
     certificate = certify(template).as_dict()
-    says = f"20 facts about {template.name} are those that renders of other chats show"
-    assert check_certificate(certificate, template) == Verdict(True, says, {"facts_checked": 20})
+    says = f"21 facts about {template.name} are those that renders of other chats show"
+    assert check_certificate(certificate, template) == Verdict(True, says, {"facts_checked": 21})
     verdict = check_certificate({**certificate, field: "else"}, template)
     assert not verdict.passed and verdict.summary == f"{field} is 'else' in the certificate, renders show {PLAIN[field]!r}"
 
@@ -267,7 +268,7 @@ def test_another_stop_fails(kind: str, said: str) -> None:
     certificate = certify(template).as_dict()
     verdict = check_certificate({**certificate, "stops": {**certificate["stops"], kind: said}}, template)
     assert not verdict.passed and verdict.summary.startswith("the certificate says that answers end with ")
-    assert verdict == Verdict(False, verdict.summary, {"facts_checked": 20}, Worst("certificate.json", verdict.summary))
+    assert verdict == Verdict(False, verdict.summary, {"facts_checked": 21}, Worst("certificate.json", verdict.summary))
 
 
 @pytest.mark.parametrize("change", [{"reasoning": "thought"}, {"shows_calls": False}, {"content": "parts"}, {"no_content": "null"}])

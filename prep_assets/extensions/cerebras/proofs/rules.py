@@ -207,19 +207,26 @@ def regions(walk: Walk, value: Sequence[Row], role: str, path: str) -> None:
     document = walk.options.get("pretraining") or not any("type" in turn for turn in value)
     for turn in value:
         kind, content = turn.get("type", "document"), turn["content"]
-        weights, drops = turn.get("semantic_loss_weight"), turn.get("semantic_drop_mask")
+
+        def stated(field: str, name: str, number: int, turn: Row = turn) -> Any:
+            """What a turn, or else an option, says of a region; `None` where neither does."""
+            return (walk.options.get(field) or {}).get(name) if turn.get(field) is None else turn[field][number]
+
         for number, region in enumerate(content):
             [name] = [key for key in region if key != "include_tags"]
-            default = (walk.options.get("semantic_drop_mask") or {}).get(name, False)
-            weight = (walk.options.get("semantic_loss_weight") or {}).get(name) if weights is None else weights[number]
+            weight, attended = stated("semantic_loss_weight", name, number), stated("semantic_attention_mask", name, number)
             opening, closing = (f"<|{name}|>",) * 2 if document else (f"<{name}>", f"</{name}>")
             texts = [region[name]] if not region.get("include_tags") else [f"{opening}{region[name]}{closing}"]
             if name == "image":  # whose text is a path
                 texts = [opening, closing] if region.get("include_tags") else []
-            if region[name] and texts and not (default if drops is None else drops[number]):
+            if region[name] and texts and not stated("semantic_drop_mask", name, number):
                 whose = sides.get(kind) or {"assistant": "assistant", "completion": "assistant", "system": "system"}.get(kind, "user")
                 spoken = "assistant" if kind in sides else kind if kind in ("prompt", "completion", "document") else whose
                 where, its_kind = sides.get(kind, walk.prompt), ANYWHERE if whose == "system" else TEXT
+                if attended in (0, False) or (weight is None and name == "image"):
+                    weight = 0
+                elif weight is None and spoken == "document":
+                    weight = 1
                 own = None if weight is None else float(weight)
                 walk.said += [Said(path, where, walk.turn, its_kind, said, own, spoken) for said in texts]
         walk.turn += 1
