@@ -93,7 +93,7 @@ def walk(value: Any) -> Iterator[tuple[bool, str]]:
         for key, inner in value.items():
             yield True, key
             yield from walk(inner)
-    elif isinstance(value, list | tuple):
+    elif isinstance(value, list):
         for inner in value:
             yield from walk(inner)
 

@@ -63,7 +63,7 @@ USES: Mapping[str, str] = {
         caches checks.of_stores checks.relations config.family config.loading config.models data data.quarantine errors limits
         own_code pipeline pipeline.asset pipeline.documents pipeline.examples pipeline.sources pipeline.verdicts pipeline.workspace
         plugins proofs.verdict samples schemas.fields schemas.reader schemas.registry stores.arrays stores.guards stores.published
-        stores.verification stores.version_folders text.conversation workers.pool
+        stores.verification stores.version_folders workers.pool
     """,
     "ray": """
         errors own_process workers.pool workers.shards

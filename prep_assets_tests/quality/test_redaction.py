@@ -9,6 +9,7 @@ import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, get_args
 
 import dagster as dg
@@ -189,6 +190,8 @@ def test_a_row_keeps_its_shape() -> None:
     assert Redactor(("email",))(row)["card"] == 4111111111111111
     keys = {"a@b.org": 1, "<EMAIL_ADDRESS>_": 2, "c@d.org": 3}
     assert Redactor(("email",))(keys) == {"<EMAIL_ADDRESS>": 1, "<EMAIL_ADDRESS>_": 2, "<EMAIL_ADDRESS>__": 3}
+    others = MappingProxyType({7: ("a@b.org", None), "b": MappingProxyType({"to": "c@d.org"})})
+    assert Redactor(("email",))(others) == {7: ["<EMAIL_ADDRESS>", None], "b": {"to": "<EMAIL_ADDRESS>"}}
 
 
 def test_selftest_puts_values_back(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from prep_assets.extensions.quality import apart, checks, gopher
 from prep_assets.extensions.quality.checks import known_fault
 from prep_assets.extensions.quality.language import Identifier
 from prep_assets.extensions.quality.proofs.known_verdicts import KNOWN
-from prep_assets.extensions.quality.steps import Examples, configured_steps
+from prep_assets.extensions.quality.steps import Examples, _own_step, configured_steps
 from prep_assets.extensions.selftest.stores import verdict_trials
 from prep_assets.graph.graph import EVERY, assets_of, store_of
 from prep_assets.pipeline import tokens
@@ -372,6 +372,16 @@ def test_a_step_that_ends_its_process_is_named_with_the_record(killed: bool, how
     with pytest.raises(PrepAssetsError, match=rf"own_steps:ends': its process {how}.* on r:17\. Correct it"):
         step.make().judge(examples)
     assert step.make().judge(Examples(["r:0"], [document("text")])).found == {}
+
+
+def test_a_step_that_ends_its_process_while_it_is_loaded_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No record is to blame for it, so that `where` is no remedy."""
+    (tmp_path / "ends_at_once.py").write_text("import os\n\nos._exit(3)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(apart, "_PROCESSES", {})
+    says = "ends_at_once:step': its process ended with exit code 3 while it was loaded. Correct it, so that it ends no process$"
+    with pytest.raises(PrepAssetsError, match=says):
+        _own_step("ends_at_once:step", {})
 
 
 def test_gold_answers_judges_the_solutions_that_the_schema_gsm8k_takes_apart(tmp_path: Path) -> None:

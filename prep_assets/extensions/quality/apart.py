@@ -34,13 +34,12 @@ class Ended(PrepAssetsError):
     Args:
         whose: whose process it was.
         how: how it ended.
-        on: the record that it was called for; empty while it was loaded.
+        on: the record, or block of them, that it was called for; empty while it was loaded.
     """
 
     def __init__(self, whose: str, how: str, on: str) -> None:
-        super().__init__(
-            f"{whose} {how}{on and f' on {on}'}. Correct it, so that it ends no process; or leave out by `where` what it cannot judge"
-        )
+        where, remedy = (f" on {on}", "; or leave out by `where` what it cannot judge") if on else (" while it was loaded", "")
+        super().__init__(f"{whose} {how}{where}. Correct it, so that it ends no process{remedy}")
         self.how = how
 
 

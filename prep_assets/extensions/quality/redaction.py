@@ -27,7 +27,6 @@ from prep_assets.config.loading import payload_digest
 from prep_assets.errors import ConfigError
 from prep_assets.extensions.quality.private_places import CARD, SHORTEST_SECRET, Places, Span, decoded, may_be_encoded, places, plain
 from prep_assets.extensions.quality.steps import text_of
-from prep_assets.text.conversation import walk
 
 # What finds a kind yields values that may overlap: those yielded first count, see `_values`.
 
@@ -496,23 +495,31 @@ class Redactor(Struct, frozen=True):
         """A row, or a text, without private data."""
         if self.forgotten and payload_digest(value) in self.forgotten:
             return value
-        texts = [text for _, text in walk(value)]
-        beside = text_of(value) if self.countries is None and "phone" in self.kinds else ""
-        return self._of(value, iter(_redacted(texts, self.kinds, self.countries, beside)))
+        texts = list[str]()
 
-    def _of(self, value: Any, texts: Iterator[str]) -> Any:
+        def noted(text: str) -> str:
+            texts.append(text)
+            return text
+
+        self._of(value, noted)
+        beside = text_of(value) if self.countries is None and "phone" in self.kinds else ""
+        found = iter(_redacted(texts, self.kinds, self.countries, beside))
+        return self._of(value, lambda _: next(found))
+
+    def _of(self, value: Any, text_for: Callable[[str], str]) -> Any:
+        """A copy with another text for each."""
         if isinstance(value, str):
-            return next(texts)
+            return text_for(value)
         if isinstance(value, Mapping):
             entries: dict[Any, Any] = {}
             for key, inner in value.items():
-                key = self._of(key, texts)
+                key = self._of(key, text_for)
                 while key in entries:  # two values were replaced
                     key = f"{key}_"
-                entries[key] = self._of(inner, texts)
+                entries[key] = self._of(inner, text_for)
             return entries
         if isinstance(value, list | tuple):
-            return [self._of(inner, texts) for inner in value]
+            return [self._of(inner, text_for) for inner in value]
         if isinstance(value, int) and value >= _FEWEST_DIGITS and (text := redacted(str(value), self.kinds, ())) in PLACEHOLDERS.values():
             return text
         return value

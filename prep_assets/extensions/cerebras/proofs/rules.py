@@ -201,29 +201,31 @@ def headers(walk: Walk, value: str, role: str, path: str) -> None:
         walk.turn += 1
 
 
+def _stated(walk: Walk, turn: Row, field: str, name: str, number: int) -> Any:
+    """What a turn, or else an option, says of a region; `None` where neither does."""
+    return (walk.options.get(field) or {}).get(name) if turn.get(field) is None else turn[field][number]
+
+
 def regions(walk: Walk, value: Sequence[Row], role: str, path: str) -> None:
     """Cerebras' arrays: regions by name, with weights by region, of which those that are dropped are left out."""
     sides = {"chosen": "chosen", "rejected": "rejected"} if any(turn.get("type") == "chosen" for turn in value) else {}
     document = walk.options.get("pretraining") or not any("type" in turn for turn in value)
     for turn in value:
         kind, content = turn.get("type", "document"), turn["content"]
-
-        def stated(field: str, name: str, number: int, turn: Row = turn) -> Any:
-            """What a turn, or else an option, says of a region; `None` where neither does."""
-            return (walk.options.get(field) or {}).get(name) if turn.get(field) is None else turn[field][number]
-
         for number, region in enumerate(content):
             [name] = [key for key in region if key != "include_tags"]
-            weight, attended = stated("semantic_loss_weight", name, number), stated("semantic_attention_mask", name, number)
+            weight, dropped, attended = (
+                _stated(walk, turn, f"semantic_{field}", name, number) for field in ("loss_weight", "drop_mask", "attention_mask")
+            )
             opening, closing = (f"<|{name}|>",) * 2 if document else (f"<{name}>", f"</{name}>")
             texts = [region[name]] if not region.get("include_tags") else [f"{opening}{region[name]}{closing}"]
             if name == "image":  # whose text is a path
                 texts = [opening, closing] if region.get("include_tags") else []
-            if region[name] and texts and not stated("semantic_drop_mask", name, number):
+            if region[name] and texts and not dropped:
                 whose = sides.get(kind) or {"assistant": "assistant", "completion": "assistant", "system": "system"}.get(kind, "user")
                 spoken = "assistant" if kind in sides else kind if kind in ("prompt", "completion", "document") else whose
                 where, its_kind = sides.get(kind, walk.prompt), ANYWHERE if whose == "system" else TEXT
-                if attended in (0, False) or (weight is None and name == "image"):
+                if attended == 0 or (weight is None and name == "image"):
                     weight = 0
                 elif weight is None and spoken == "document":
                     weight = 1
