@@ -26,12 +26,13 @@ from prep_assets.config import models as config
 from prep_assets.config.family import Chat, PrivateKind
 from prep_assets.config.loading import Tombstone, add_tombstones, payload_digest
 from prep_assets.data import tables as cuts
-from prep_assets.errors import CheckFailed, ConfigError
+from prep_assets.errors import CheckFailed, ConfigError, PrepAssetsError
 from prep_assets.extensions.dagster.definitions import definitions
 from prep_assets.extensions.dagster.io_manager import StoreIOManager
 from prep_assets.extensions.dagster.site import Site, WorkspaceResource
 from prep_assets.extensions.explain.streams import read_rows
 from prep_assets.extensions.quality.redaction import FORMS, PLACEHOLDERS, Redactor, redacted, values_of
+from prep_assets.extensions.quality.redaction_check import changed_beside
 from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.graph.graph import EVERY, store_of
 from prep_assets.pipeline import tokens
@@ -192,6 +193,93 @@ def test_a_row_keeps_its_shape() -> None:
     assert Redactor(("email",))(keys) == {"<EMAIL_ADDRESS>": 1, "<EMAIL_ADDRESS>_": 2, "<EMAIL_ADDRESS>__": 3}
     others = MappingProxyType({7: ("a@b.org", None), "b": MappingProxyType({"to": "c@d.org"})})
     assert Redactor(("email",))(others) == {7: ["<EMAIL_ADDRESS>", None], "b": {"to": "<EMAIL_ADDRESS>"}}
+
+
+WHOLE: dict[str, Any] = {
+    "a@b.org": 1,
+    "text": "Call anna@b.org or c@d.org!",
+    "deep": ("8.8.8.8", None, 1.5, float("nan")),
+    "card": 4111111111111111,
+}
+CLEAN: dict[str, Any] = {
+    "<EMAIL_ADDRESS>": 1,
+    "text": "Call <EMAIL_ADDRESS> or <EMAIL_ADDRESS>!",
+    "deep": ["<IP_ADDRESS>", *WHOLE["deep"][1:]],
+    "card": "<CREDIT_CARD>",
+}
+
+
+@pytest.mark.parametrize(
+    ("redacted", "fault"),
+    [
+        (WHOLE, ""),  # one that is removed for good stays as it is
+        (CLEAN, ""),
+        ({"<EMAIL_ADDRESS>__": 1, **{key: CLEAN[key] for key in ("text", "deep", "card")}}, ""),
+        *(({**CLEAN, "text": text}, "text") for text in ("", "Call", "Call <EMAIL_ADDRESS>?", "Call <EMAIL_ADDRESS> and <EMAIL_ADDRESS>!")),
+        *(
+            ({**CLEAN, "text": text}, "text")
+            for text in ("Coll <EMAIL_ADDRESS>!", "Call anna@b.org or c@d.org!<EMAIL_ADDRESS>", None, 7, ["Call"])
+        ),
+        ({**CLEAN, "deep": CLEAN["deep"][:3]}, "deep"),
+        ({**CLEAN, "deep": ["<IP_ADDRESS>", 1.5, None, 0]}, "deep[1]"),
+        ({**CLEAN, "deep": ["8.8.8.9", *CLEAN["deep"][1:]]}, "deep[0]"),
+        ({**CLEAN, "card": "4111"}, "card"),
+        ({**CLEAN, "card": 4111111111111112}, "card"),
+        ({**CLEAN, "<EMAIL_ADDRESS>": True}, "a@b.org"),
+        ({"b@b.org": 1, **{key: CLEAN[key] for key in ("text", "deep", "card")}}, "a@b.org"),
+        ({key: CLEAN[key] for key in ("text", "deep", "card")}, "all of it"),
+        (None, "all of it"),
+    ],
+)
+def test_of_a_row_nothing_but_values_is_replaced(redacted: Any, fault: str) -> None:
+    assert changed_beside(WHOLE, redacted) == fault
+
+
+@pytest.mark.parametrize(
+    ("text", "redacted", "right"),
+    [
+        *((text, "<EMAIL_ADDRESS>", right) for text, right in (("a@b.org", True), ("<EMAIL_ADDRESS>", True), ("", False))),
+        *(
+            (text, "a<EMAIL_ADDRESS>a", right)
+            for text, right in (("axa", True), ("aa", False), ("a", False), ("aaa", True), ("axb", False))
+        ),
+        *((text, "<IP_ADDRESS><IP_ADDRESS>", right) for text, right in (("1", False), ("12", True))),
+        *((text, "<IP_ADDRESS> and <IP_ADDRESS> and", right) for text, right in (("1 and 2 and", True), ("1 and and", False))),
+    ],
+)
+def test_each_placeholder_stands_for_something(text: str, redacted: str, right: bool) -> None:
+    assert (changed_beside(text, redacted) == "") is right
+
+
+@pytest.mark.parametrize("lost", ["answer", "words"])
+def test_what_redaction_loses_stops_the_build(lost: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checks read rows through it, too: they would take what it leaves for the row, and a chat without its answer for one that must be rejected."""
+    whole = Redactor.__call__
+
+    def losing(self: Redactor, value: Any) -> Any:
+        row = whole(self, value)
+        if "fine, 4" not in str(row):
+            return row
+        if lost == "answer":
+            return {**row, "messages": [*row["messages"][:-1], row["messages"][0]]}
+        return {**row, "messages": [{**each, "content": each["content"].replace("fine", "")} for each in row["messages"]]}
+
+    rows = [
+        {
+            "messages": [
+                {"role": "user", "content": f"I am {n}, anna{n}@b.org. And you?"},
+                {"role": "assistant", "content": f"I am fine, {n}."},
+            ]
+        }
+        for n in range(10)
+    ]
+    options = minimal("sft", {"d": {**domain(jsonl(tmp_path / "rows.jsonl", rows), "messages"), "redact": ["email"]}})
+    workspace = workspace_in(tmp_path, options)
+    monkeypatch.setattr(Redactor, "__call__", losing)
+    with pytest.raises(PrepAssetsError, match=r"rows\.jsonl:5: redact changes 'messages\[1\]\.\w+' by more than placeholders"):
+        build(workspace, "sft_tokens", "d")
+    monkeypatch.undo()
+    assert build(workspace, "sft_tokens", "d").manifest.counts["kept"] == 10
 
 
 def test_selftest_puts_values_back(tmp_path: Path) -> None:

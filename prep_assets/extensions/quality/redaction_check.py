@@ -1,9 +1,11 @@
-"""The check that no private data is left in a store whose domain redacts it."""
+"""The checks of redaction: no private data is left in a store whose domain redacts it, and of a row nothing but values is replaced."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 from prep_assets.config.family import PrivateKind
 from prep_assets.extensions.quality.proofs.private_data import private_data_left
@@ -38,3 +40,39 @@ def redaction_holds(texts: Iterable[tuple[str, str]], kinds: Collection[PrivateK
         return Verdict(False, fault, numbers, Worst(worst, found))
     counts = ", ".join(f"{count:,} × {PLACEHOLDERS[kind]}" for kind, count in placeholders.items())
     return Verdict(True, f"no private data in {searched:,} texts, but {counts}", numbers)
+
+
+def changed_beside(row: Any, redacted: Any, path: str = "") -> str:
+    """Return where a row differs from what redaction made of it by more than placeholders; ``""`` where it does not."""
+    if isinstance(row, str) and isinstance(redacted, str):
+        return "" if _replaces(row, redacted) else path or "its text"
+    if isinstance(row, Mapping) and isinstance(redacted, Mapping) and len(row) == len(redacted):
+        for (key, inner), (its_key, its_inner) in zip(row.items(), redacted.items(), strict=True):
+            # a key that another one became as well has `_` at its end
+            if changed_beside(key, its_key) and changed_beside(key, str(its_key).rstrip("_")):
+                return f"{path}.{key}".lstrip(".")
+            if fault := changed_beside(inner, its_inner, f"{path}.{key}".lstrip(".")):
+                return fault
+        return ""
+    if isinstance(row, list | tuple) and isinstance(redacted, list) and len(row) == len(redacted):
+        pairs = enumerate(zip(row, redacted, strict=True))
+        return next((fault for at, (one, other) in pairs if (fault := changed_beside(one, other, f"{path}[{at}]"))), "")
+    is_number = isinstance(row, int) and redacted in PLACEHOLDERS.values()
+    return "" if is_number or redacted is row or (redacted == row and type(redacted) is type(row)) else path or "all of it"
+
+
+_PLACEHOLDER = re.compile("|".join(map(re.escape, PLACEHOLDERS.values())))
+
+
+def _replaces(text: str, redacted: str) -> bool:
+    """Whether what stands between placeholders stands in the text, in this order, with a value in each place of one."""
+    first, *others = _PLACEHOLDER.split(redacted)
+    if not others or not text.startswith(first):
+        return text == redacted
+    *between, last = others
+    at = len(first)
+    for part in between:
+        if (found := text.find(part, at + 1)) < 0:
+            return False
+        at = found + len(part)
+    return len(text) - len(last) > at and text.endswith(last)
