@@ -430,6 +430,12 @@ PLANTS: Mapping[str, Change] = {
         '    elif layout != "llama_factory":',
     ),
     "the mixing of hashes": ("sft quality", "extensions/quality/words", "    values *= SPREAD\n", "    values *= 1\n"),
+    "signs behind addresses": (
+        "sft redacted",
+        "extensions/quality/redaction",
+        'if text[end : end + 1] == "_":',
+        'if text[end : end + 1] == " ":',
+    ),
     "the first kind of private data": ("sft quality", "extensions/quality/private_data", 'f"private_{there[0]}"', 'f"private_{there[-1]}"'),
     "the largest operand": ("rl", "extensions/rl/schemas", "operand = divmod(index, largest + 1)", "operand = divmod(index, largest - 1)"),
     "a contrastive text as long as the limit": (

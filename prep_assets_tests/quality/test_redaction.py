@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import sqlite3
 import subprocess
 import sys
@@ -31,8 +32,9 @@ from prep_assets.extensions.dagster.definitions import definitions
 from prep_assets.extensions.dagster.io_manager import StoreIOManager
 from prep_assets.extensions.dagster.site import Site, WorkspaceResource
 from prep_assets.extensions.explain.streams import read_rows
+from prep_assets.extensions.quality import redaction
 from prep_assets.extensions.quality.redaction import FORMS, PLACEHOLDERS, Redactor, redacted, values_of
-from prep_assets.extensions.quality.redaction_check import changed_beside
+from prep_assets.extensions.quality.redaction_check import changed_beside, redaction_fault, redaction_holds
 from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.graph.graph import EVERY, store_of
 from prep_assets.pipeline import tokens
@@ -116,6 +118,24 @@ def test_the_countries_of_a_domain_decide_which_national_numbers_are_phones(tmp_
     workspace = workspace_in(tmp_path / "here", minimal("pretrain", {"rows": source}))
     published = build(workspace, "pretrain_tokens", "rows")
     assert published.manifest.counts["kept"] == kept
+
+
+def test_dates_are_no_national_phone_numbers() -> None:
+    """The library takes a fifth of German dates for numbers of Germany."""
+    forms = ("{:02}.{:02}.{}", "{}.{}.{}", "{:02}/{:02}/{}", "{:02}-{:02}-{}")
+    dates = [form.format(day, month, year) for form in forms for day in range(1, 29, 3) for month in range(1, 13) for year in (1987, 2018)]
+    text = ", ".join(f"am {date} um 12:30" for date in dates)
+    assert redacted(text, KINDS, ("DE", "IT", "CN")) == text
+    assert redacted("am 03.09.2018 unter 030 901820", KINDS, ("DE",)) == "am 03.09.2018 unter <PHONE_NUMBER>"
+
+
+def test_texts_with_known_values_are_redacted_before_a_store_is_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert redaction_fault() == ""
+    monkeypatch.setattr(redaction, "_DATE", re.compile("(?!)"))
+    redaction_fault.cache_clear()
+    verdict = redaction_holds([], KINDS)
+    redaction_fault.cache_clear()
+    assert not verdict.passed and "nicht am <PHONE_NUMBER> um 12:30 Uhr.' of" in verdict.summary
 
 
 def test_a_store_without_redaction_is_as_it_was(tmp_path: Path) -> None:

@@ -218,6 +218,52 @@ def _items(said: Row) -> list[Row]:
     return [*([{"type": "reasoning", "summary": thoughts}] if thoughts else []), *texts, *calls]
 
 
+PRIVATE = (
+    "maria.lopez@correo.es",
+    "maria [at] correo [dot] es",
+    "m.lopez&#64;correo.es",
+    "ana@münchen.de",
+    "+34 612 345 678",
+    "0034 612 345 678 2024-05-06",
+    "030 901820-12",
+    "8.8.8.8",
+    "2606:4700:4700::1111",
+    "4111 1111 1111 1111 12/27",
+    "4111\u202f1111\u202f1111\u202f1111",
+    "4111-1111-1111-1111 5500 0000 0000 0004",
+    "DE89 3704 0044 0532 0130 00 EUR",
+    "de89370400440532013000",
+    "12345678Z",
+    "123-45-6789",
+    "CPF 529.982.247-25",
+    "AKIA" + "Q7" * 8,
+    "https://hooks.slack.com/services/T0000/B0000/" + "x1" * 12,
+    "sk-" + "a1B2" * 12,
+)
+"""Values of every kind, plain, with what often stands beside them, and in disguise."""
+PUBLIC = ("git@github.com:keeper/lamp.git", "192.168.1.1", "4111 1111 1111 1112", "48.8566, 2.3522", "DE88 3704 0044 0532 0130 00")
+"""What looks like them and is nobody's."""
+
+
+def private(count: int = 24) -> list[Row]:
+    """Chats with private values in questions, answers, names, arguments of calls and their results."""
+    rows: list[Row] = []
+    for n in range(count):
+        value, other = PRIVATE[n % len(PRIVATE)], PUBLIC[n % len(PUBLIC)]
+        turns = [message("user", f"{asked(n)} Bitte antworten Sie an {value}, oder an {other}, danke.", name=f"user {n}")]
+        if n % 3 == 1:
+            turns += [message("assistant", None, tool_calls=[call("time", f"t{n}", city=f"Oslo, {value}", card=4111111111111111)])]
+            turns += [message("tool", json.dumps({"who": value, "where": other}), tool_call_id=f"t{n}")]
+        turns += [message("assistant", f"{said(n)} Ask {value} or {PRIVATE[(n + 7) % len(PRIVATE)]}.")]
+        rows.append({"messages": turns, **({"tools": [tool("time", city="string", card="integer")]} if n % 3 == 1 else {})})
+    return [*rows, rows[3], {"messages": [message("user", PRIVATE[0]), message("critic", PRIVATE[4])]}]
+
+
+def private_documents() -> list[Row]:
+    """Documents with each private value, and with what looks like one."""
+    return [{"text": f"Wie vereinbart erreichen Sie ihn unter {value}.\n{said(n)}"} for n, value in enumerate((*PRIVATE, *PUBLIC))]
+
+
 def thoughts(count: int = 12) -> list[Row]:
     """Chats whose answers have reasoning, in a field, in a part or in tags."""
     rows: list[Row] = []

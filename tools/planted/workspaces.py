@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from tokenizers import Tokenizer
 
 from planted import rows
+from prep_assets.config.family import PrivateKind
 from prep_assets.errors import PrepAssetsError, Refused
 from prep_assets.samples import DOCUMENT, IMAGE, PROMPT, Contrast, Group, Pair, Prompt, Sample
 from prep_assets.schemas.reader import apply
@@ -38,6 +39,7 @@ UNREAD: Mapping[str, list[str]] = {
     "semantic": ["semantic_data_array.type"],
 }
 """Fields of the examples that a schema does not read."""
+KINDS = list(get_args(PrivateKind))
 REJECTED = ("preference_3", "messages_1", "moss_1", "moss_2")
 """Examples that a schema takes and their family does not."""
 
@@ -274,6 +276,20 @@ def _chats(files: _Files, folder: Path) -> dict[str, tuple[Families, float]]:
             1,
         ),
         "sft images": (_sft(looked, "chatml", tokenizer=tokenizer_in(folder), image_token=TOKEN, image_patches=3), 1),
+        "sft redacted": (
+            {
+                **_sft(
+                    {"chats": files.of("private", rows.private(), "messages", redact=KINDS, speaker_names="write")},
+                    "qwen3",
+                    test_fraction=0.1,
+                ),
+                "pretrain": {
+                    "tokenizer": TOKENIZER,
+                    "domains": {"notes": files.of("private_notes", rows.private_documents(), "text", redact=KINDS, countries=["DE"])},
+                },
+            },
+            1,
+        ),
         "sft quality": (
             {
                 **_sft(

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import compress
 from typing import Any
 
 import numpy as np
 
 from prep_assets.checks.relations import same_rows
-from prep_assets.config.models import FAMILIES
+from prep_assets.config.models import FAMILIES, Eval
 from prep_assets.data.quarantine import renumbered
-from prep_assets.extensions.leaks.overlap import RULES, Leak, Passages, recall
+from prep_assets.extensions.leaks.overlap import CLASSES, PROBES, RULES, Leak, Passages, recall
 from prep_assets.extensions.leaks.proofs import ANSWER, LEAKS, OTHER, PASSAGES, PROBED, QUESTION, QUOTED, QUOTED_WORDS, RECALL, TRAINING
-from prep_assets.extensions.leaks.search import Texts, read_passages
+from prep_assets.extensions.leaks.search import TEXTS, HeldOut, Texts
 from prep_assets.extensions.quality.examined import examples_of, source_to_judge
 from prep_assets.extensions.quality.steps import corrupted_examples
 from prep_assets.pipeline.asset import Check, Store
 from prep_assets.pipeline.verdicts import QUALITY, read_table, read_verdicts, uncovered
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.samples import ASSISTANT, USER, document
+from prep_assets.stores.version_folders import Published
 
 
 def known_leaks_fault() -> str:
@@ -47,8 +50,45 @@ def _passages_again(store: Store) -> Verdict:
     """Search for an example whose leaks are known; read what is held out once more, and compare all passages."""
     if fault := known_leaks_fault() or known_recall_fault():
         return Verdict(False, fault, {}, Worst("rules", fault))
+    if fault := _fault_of_counts(store.manifest.counts, _counts_of_texts(read_table(store.published, TEXTS), store.recipe["rules"])):
+        return Verdict(False, fault, {}, Worst("counts", fault))
     verdicts = [same_rows(read_table(store.published, name), again) for name, again in Texts(store.workspace).tables().items()]
     return next((verdict for verdict in verdicts if not verdict.passed), verdicts[0])
+
+
+def _counts_of_texts(table: Any, rules: Sequence[str]) -> dict[str, Any]:
+    """What a manifest must count of a table of held-out texts."""
+    labels = _labels(table)
+    short = {rule: np.less(table[f"{rule}.units"], table[f"{rule}.size"]) for rule in rules}
+    by_set, none_finds = Counter(labels), np.logical_and.reduce([*short.values()])
+    return {
+        "texts": len(labels),
+        "by_set": by_set,
+        "too_short": {rule: int(np.count_nonzero(each)) for rule, each in short.items()},
+        "uncovered": Counter(compress(labels, none_finds)),
+        "recall": {label: min(count, 200) for label, count in by_set.items()},
+    }
+
+
+def _labels(table: Any) -> list[str]:
+    return [HeldOut(*of).label for of in _columns(table, "family", "domain")]
+
+
+def _columns(table: Any, *names: str) -> list[tuple[Any, ...]]:
+    """Columns as a tuple for each row."""
+    return [*zip(*(table[name].to_pylist() for name in names), strict=True)]
+
+
+def _fault_of_counts(counts: Mapping[str, Any], must: Mapping[str, Any]) -> str:
+    """Return which count of a manifest is not what it must be; ``""`` if all are. Of probes, how many there are of each data set counts."""
+    said = dict(counts)
+    if "recall" in must:
+        said["recall"] = {
+            label: sum(probed[name][1] for name in CLASSES if name in probed) // len(PROBES) for label, probed in counts["recall"].items()
+        }
+    return next(
+        (f"{name} is counted as {said.get(name)}, and must be {value}" for name, value in must.items() if said.get(name) != value), ""
+    )
 
 
 def _no_leaks(store: Store) -> Verdict:
@@ -81,25 +121,44 @@ def _leaks_again(store: Store) -> Verdict:
         return Verdict(False, fault, {}, Worst("rules", fault))
     import pyarrow as pa
 
-    table = read_verdicts(store.published)
-    return same_rows(table, pa.Table.from_pylist(list(_found_again(store)), table.schema))
+    table, read = read_verdicts(store.published), list[int]()
+    again = pa.Table.from_pylist(list(_found_again(store, read)), table.schema)
+    held_out, own = store.workspace.built("eval_passages").manifest.counts, HeldOut(store.asset.family, store.partition).label
+    uncovered = {label: [count, held_out["by_set"][label]] for label, count in held_out["uncovered"].items() if label != own}
+    must = {
+        "examples": sum(read),
+        "leaks": len({*_columns(table, "file", "row")}),
+        "by_set": Counter(_labels(table)),
+        "uncovered": uncovered,
+    }
+    if fault := _fault_of_counts(store.manifest.counts, must):
+        return Verdict(False, fault, {}, Worst("counts", fault))
+    return same_rows(table, again)
 
 
-def _found_again(store: Store) -> Iterator[dict[str, Any]]:
-    """Yield a row for each example and data set that leaks into it. The first rule that finds one counts its texts; the one that shares most is named."""
+def _found_again(store: Store, read: list[int]) -> Iterator[dict[str, Any]]:
+    """Yield a row for each example and data set that leaks into it. The first rule that finds one counts its texts; the one that shares most is named.
+
+    Args:
+        read: takes the number of examples of each block.
+    """
     family, name = store.asset.family, store.partition
-    held, source = read_passages(store.workspace.built("eval_passages")), source_to_judge(store.workspace, family, name)
-    foreign = np.array([(each.family, each.name) != (family, name) for each in held.sets], bool)
+    published, source = store.workspace.built("eval_passages"), source_to_judge(store.workspace, family, name)
+    texts = read_table(published, TEXTS)
+    sets, records = _columns(texts, "family", "domain"), _columns(texts, "file", "row")
+    searched: dict[str, Passages] = {name: _passages(published, name, texts) for name in store.workspace.family(Eval).rules}
+    foreign = np.array([of != (family, name) for of in sets], bool)
     refuses = (QUALITY,) if store.workspace.family(FAMILIES[family]).quality.steps else ()
     for examples, items, _ in examples_of(replace(source, refuses=refuses).reading(), "search"):
+        read.append(len(examples))
         found: dict[tuple[int, str, str], list[tuple[str, Leak]]] = {}
-        for rule, passages in held.passages.items():
+        for rule, passages in searched.items():
             for at, leaks in passages.leaks(examples, foreign).items():
                 for leak in leaks:
-                    found.setdefault((at, held.sets[leak.text].family, held.sets[leak.text].name), []).append((rule, leak))
+                    found.setdefault((at, *sets[leak.text]), []).append((rule, leak))
         for (at, of, domain), leaks_by_rule in sorted(found.items(), key=lambda each: each[0][0]):
             rule, most = leaks_by_rule[0]
-            units, record = int(held.passages[rule].units[most.text]), held.ids[most.text]
+            units, record = int(searched[rule].units[most.text]), "{}:{}".format(*records[most.text])
             where = f"{domain} (eval)" if of == "eval" else f"held-out {of}[{domain}]"
             yield {
                 "file": items[at].record.file,
@@ -114,6 +173,14 @@ def _found_again(store: Store) -> Iterator[dict[str, Any]]:
                 "dropped": "held_out" if store.recipe["policy"] == "drop" else None,
                 "detail": f"shares {most.shared:,} of {units:,} {'paragraphs' if rule == 'dolma' else 'words'} with {record} of {where} ({rule})",
             }
+
+
+def _passages(published: Published, rule: str, texts: Any) -> Passages:
+    """The passages of held-out texts by a rule, as `eval_passages` has them."""
+    cut = read_table(published, f"{rule}.parquet")
+    numbers = (texts[f"{rule}.units"], texts[f"{rule}.size"], cut["hash"], cut["text"], cut["start"])
+    units, sizes, hashes, numbers_of_texts, starts = (column.to_numpy() for column in numbers)
+    return Passages(RULES[rule], units, sizes, hashes, numbers_of_texts, starts)
 
 
 PASSAGES_AGAIN = Check("passages_again", "What is held out, read again, has the same passages.", _passages_again)

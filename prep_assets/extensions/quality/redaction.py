@@ -262,7 +262,8 @@ _IN_GROUPS = re.compile(
 _DECIMAL = re.compile(r"\+?[0-9]{1,3}\.[0-9]{4,}")
 _DATE = re.compile(
     r"(?<![0-9./:-])(?:[0-9]{4}-[0-9]{2}-[0-9]{2}|[0-9]{1,2}:[0-9]{2}|(?:0?[1-9]|1[0-2]) ?/ ?[0-9]{2}(?:/?[0-9]{2,4})?"
-    r"|(?:0?[1-9]|[12][0-9]|3[01])(?: ?/ ?(?:0?[1-9]|1[0-2])(?:/[0-9]{2,4})?|\.(?:0?[1-9]|1[0-2])\.(?:[0-9]{2,4})?))(?![0-9]|[./:-][0-9])"
+    r"|(?:0?[1-9]|[12][0-9]|3[01])(?: ?/ ?(?:0?[1-9]|1[0-2])(?:/[0-9]{2,4})?|\.(?:0?[1-9]|1[0-2])\.(?:[0-9]{2,4})?|-(?:0?[1-9]|1[0-2])-[0-9]{4})"
+    r")(?![0-9]|[./:-][0-9])"
 )
 """A date, a month or a time."""
 _MOST_DIGITS = 15
@@ -290,14 +291,16 @@ def countries_of(texts: Mapping[int, str]) -> dict[int, tuple[str, ...]]:
 def _phones(text: str, countries: Sequence[str] = (), spoken: Sequence[str] = ()) -> Places:
     """Numbers with + or 00; national ones of `countries`; those of countries whose language the text is `spoken` in, if they are written as phone numbers.
     They are looked for without dates and times first, which the library would take for the ends of some."""
-    has_prefix = _PREFIX.search(text)
-    for read in dict.fromkeys((_DATE.sub(lambda date: "|" * len(date[0]), text), text) if has_prefix or countries or spoken else ()):
+    if not ((has_prefix := _PREFIX.search(text)) or countries or spoken):
+        return
+    without_dates = _DATE.sub(lambda date: "|" * len(date[0]), text)
+    for read in dict.fromkeys((without_dates, text)):
         national = countries if countries and _MAY_BE_NATIONAL.search(read) else ()
-        for country in (None, *national) if has_prefix else national:
-            yield from _matched(read, country)
-        yield from _with_prefix(read)
-        for country in spoken if spoken and _may_be_national(read) else ():
-            yield from (span for span in _matched(read, country, strictly=True) if _is_written_as_phone(read[slice(*span)]))
+        asked = [_matched(read, country) for country in ((None, *national) if has_prefix else national)]
+        guessed = (_matched(read, country, strictly=True) for country in (spoken if spoken and _may_be_national(read) else ()))
+        alike = (span for span in chain.from_iterable(guessed) if _is_written_as_phone(read[slice(*span)]))
+        # a date alone is none
+        yield from (span for span in chain(*asked, _with_prefix(read), alike) if _DIGITS.search(without_dates, *span))
 
 
 def _is_written_as_phone(number: str) -> bool:
@@ -410,7 +413,7 @@ INVENTED: Mapping[Kind, str] = {kind: value for kind, _, _, value, _ in _KINDS}
 LIBRARIES: Mapping[Kind, Sequence[str]] = {kind: libraries.split() for kind, *_, libraries in _KINDS}
 """Kind → the libraries that decide."""
 KINDS: tuple[Kind, ...] = get_args(Kind)
-FORMS_VERSION = 12
+FORMS_VERSION = 13
 """Raised when other values are found by the same libraries."""
 
 

@@ -1,15 +1,18 @@
-"""The checks of redaction: no private data is left in a store whose domain redacts it, and of a row nothing but values is replaced."""
+"""The checks of redaction: texts with marked values are redacted as they must be, no private data is left in a store, and of a row nothing but values is
+replaced."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from prep_assets.config.family import PrivateKind
+from prep_assets.extensions.quality.proofs.known_verdicts import redactions
 from prep_assets.extensions.quality.proofs.private_data import private_data_left
-from prep_assets.extensions.quality.redaction import FORMS, PLACEHOLDERS
+from prep_assets.extensions.quality.redaction import FORMS, KINDS, PLACEHOLDERS, Redactor
 from prep_assets.proofs.verdict import Verdict, Worst
 
 
@@ -20,6 +23,8 @@ def redaction_holds(texts: Iterable[tuple[str, str]], kinds: Collection[PrivateK
         texts: the name and the text of each record.
         countries: see `private_data_left`.
     """
+    if fault := redaction_fault():
+        return Verdict(False, fault, {}, Worst("known texts", fault))
     searched, left, worst = 0, Counter[str](), ""
     placeholders = {kind: 0 for kind in FORMS if kind in kinds}
     for name, text in texts:
@@ -40,6 +45,16 @@ def redaction_holds(texts: Iterable[tuple[str, str]], kinds: Collection[PrivateK
         return Verdict(False, fault, numbers, Worst(worst, found))
     counts = ", ".join(f"{count:,} × {PLACEHOLDERS[kind]}" for kind, count in placeholders.items())
     return Verdict(True, f"no private data in {searched:,} texts, but {counts}", numbers)
+
+
+@cache
+def redaction_fault() -> str:
+    """Return a text whose values are known that is redacted wrongly, alone or in a row of many; ``""`` where none is."""
+    texts, must = map(list, zip(*redactions(PLACEHOLDERS), strict=True))
+    alone = [Redactor(KINDS)(text) for text in texts]
+    together = Redactor(KINDS, countries=("DE",))(texts * 4)
+    wrong = ((text, other, right) for text, other, right in zip(texts * 5, [*alone, *together], must * 5, strict=True) if other != right)
+    return next((f"redact makes {other!r} of {text!r}, and must make {right!r}" for text, other, right in wrong), "")
 
 
 def changed_beside(row: Any, redacted: Any, path: str = "") -> str:

@@ -5,6 +5,7 @@ Most stand at the edge of a rule: one word, line or sign more or less changes th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from typing import Any
@@ -238,26 +239,43 @@ def _language() -> Iterator[Known]:
     yield _several(*unsure, keep=[*codes], notes=notes)
 
 
+MARKED = (
+    PLAIN,
+    "Write to {email:maria.lopez@correo.es} about the boat, _{email:maria@correo.es}_ or __{email:maria@correo.es}__.",
+    "Clone git@github.com:keeper/lamp.git first, or git@github.com/keeper, and use keeper@lamp.example or icon@2x.png.",
+    "Ask {email:maria [at] correo [dot] es}, {email:m.lopez&#64;correo.es} or {email:maria at correo dot es}, and {email:ana@m\u00fcnchen.de} as well.",
+    "Meet us @ noon, at dusk or [at] dawn; 5 &gt; 4, and %20 is a space, \\u0041 a letter.",
+    "Call {phone:+34 612 345 678} before noon, {phone:0034 612 345 678} 2024-05-06, or {phone:+34 612 345 679}/12.",
+    "Bitte rufen Sie uns morgen im B\u00fcro unter {phone:030 901820} an, nicht am 03.09.2018 um 12:30 Uhr.",
+    "It stands at 48.8566, 2.3522 on the map, +12.345678 beside, since 1889-03-31; 1234567 + 7654321 = 8888888.",
+    "The server was at {ip:203.0.112.7} last year, and at {ip:2606:4700:4700::1111} since.",
+    "The router is at 192.168.1.1, the page says 192.0.2.7 and 2001:db8::1; 224.0.1.1 is for many, and 3fff::1 for books, version 10.2.3.4 of nothing.",
+    "Her card is {card:4111 1111 1111 1111} 12/27, she said, his {card:5500000000000004}, theirs {card:3782 822463 10005}.",
+    "Card {card:4111-1111-1111-1111} {card:4111\u202f1111\u202f1111\u202f1111} and credit card {card:4111/1111/1111/1111} 123.",
+    "Her card is 4111 1111 1111 1112, she said; 0.4111111111111111 is less than 1, and 1111 1111 1111 1117 nobody's.",
+    "Send it to {iban:DE89 3704 0044 0532 0130 00} today, {iban:de89370400440532013000} EUR, or {iban:GB82-WEST-1234-5698-7654-32}.",
+    "Send it to DE88 3704 0044 0532 0130 00 today.",
+    "Her number is {national_id:12345678Z}, his {national_id:123-45-6789}; CPF {national_id:529.982.247-25}, PESEL {national_id:44051401359}.",
+    "Nobody has 12345678A, 000-45-6789 or 44051401359.",
+    "The key is {secret:AKIAQ7Q7Q7Q7Q7Q7Q7Q7} here, {secret:hf_" + "aB" * 17 + "} there, AKIAQ7Q7Q7 nowhere.",
+)
+"""Texts with private values, each marked with its kind, and with what is nobody's."""
+_MARK = re.compile(r"\{(\w+):([^{}]*)\}")
+
+
+def redactions(placeholders: Mapping[Any, str]) -> list[tuple[str, str]]:
+    """Each text of `MARKED` without marks, and what redaction makes of it."""
+    return [(_MARK.sub(r"\2", text), _MARK.sub(lambda found: placeholders[found[1]], text)) for text in MARKED]
+
+
 def _private_data() -> Iterator[Known]:
-    private = {
-        "Write to maria.lopez@correo.es about the boat.": "private_email",
-        "Call +34 612 345 678 before noon.": "private_phone",
-        "Her card is 4111 1111 1111 1111, she said.": "private_card",
-        "Send it to DE89 3704 0044 0532 0130 00 today.": "private_iban",
-        "The server was at 203.0.112.7 last year.": "private_ip",
-    }
-    clean = (
-        PLAIN,
-        "Clone git@github.com:keeper/lamp.git first.",
-        "Her card is 4111 1111 1111 1112, she said.",
-        "Send it to DE88 3704 0044 0532 0130 00 today.",
-        "The router is at 192.168.1.1, version 10.2.3.4 of nothing.",
-        "It stands at 48.8566, 2.3522 on the map, since 1889-03-31.",
-    )
-    counts = {kind: [int(at == place) for at in range(11)] for place, kind in enumerate(("email", "phone", "card", "iban", "ip"))}
-    yield _several(*private, *clean, found=dict(enumerate(private.values())), notes=counts)
-    several = f"{' '.join(private)} {[*private][1]}"
-    yield _one(several, "private_email: 1 × email, 2 × phone")
+    kinds = ("email", "phone", "ip", "card", "iban", "national_id", "secret")
+    counts = {kind: [text.count(f"{{{kind}:") for text in MARKED] for kind in kinds}
+    first = [next((kind for kind in kinds if counts[kind][at]), "") for at in range(len(MARKED))]
+    found = {at: f"private_{kind}" for at, kind in enumerate(first) if kind}
+    yield _several(*(text for text, _ in redactions(dict.fromkeys(kinds, ""))), found=found, notes=counts)
+    several = "The server was at 203.0.112.7; call +34 612 345 678 or +34 612 345 679, and write to maria.lopez@correo.es."
+    yield _one(several, "private_email: 1 × email, 2 × phone, 1 × ip")
     yield _one(several, "private_ip: 1 × ip, 2 × phone", kinds=["ip", "phone"])
 
 
