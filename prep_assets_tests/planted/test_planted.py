@@ -430,6 +430,7 @@ PLANTS: Mapping[str, Change] = {
         '    elif layout != "llama_factory":',
     ),
     "the mixing of hashes": ("sft quality", "extensions/quality/words", "    values *= SPREAD\n", "    values *= 1\n"),
+    "the last passage": ("sft quality", "extensions/leaks/overlap", "len(numbers) - size + 1", "len(numbers) - size + 0"),
     "signs behind addresses": (
         "sft redacted",
         "extensions/quality/redaction",

@@ -166,6 +166,38 @@ def test_spoiled_passages_and_leaks_are_noticed(tmp_path: Path, monkeypatch: pyt
         assert failing(workspace, passages) == ["passages_again"]
 
 
+def test_wrong_counts_of_passages_and_leaks_are_noticed(tmp_path: Path) -> None:
+    """Bounds judge by them, and reports show them."""
+    workspace = of(tmp_path, PLANTED, policy="report", rules=["gpt3", "open_r1"])
+    searched, passages = build(workspace, "sft_leaks", "rows"), workspace.built("eval_passages")
+    for published, check, names in ((passages, "passages_again", PASSAGE_COUNTS), (searched, "leaks_again", LEAK_COUNTS)):
+        assert failing(workspace, published) == []
+        manifest = published.manifest
+        for name, wrong in names.items():
+            of_which = "metrics" if name.startswith("metrics.") else "counts"
+            said = {**getattr(manifest, of_which), name.removeprefix("metrics."): wrong}
+            assert failing(workspace, replace(published, manifest=replace(manifest, **{of_which: said}))) == [check], name
+
+
+PASSAGE_COUNTS: dict[str, Any] = {
+    "texts": 19,
+    "by_set": {"bench (eval)": 19},
+    "too_short": {"gpt3": 0, "open_r1": 1},
+    "uncovered": {"bench (eval)": 1},
+    "recall": {},
+    "metrics.uncovered": 0.5,
+}
+LEAK_COUNTS: dict[str, Any] = {
+    "examples": 59,
+    "leaks": 1,
+    "by_set": {},
+    "uncovered": {"bench (eval)": [1, 20]},
+    "first": "rows.jsonl:3 another",
+    "metrics.leaks": 0.5,
+    "metrics.uncovered": 0.5,
+}
+
+
 @pytest.mark.parametrize(
     ("options", "fault"),
     [

@@ -423,7 +423,7 @@ def test_rules_that_are_broken_for_every_text_are_seen(monkeypatch: pytest.Monke
         patch.setattr(overlap, "_ANSWERS", ())
         assert known_leaks_fault().startswith("rule open_r1 finds a held-out example in {")
     monkeypatch.setattr(overlap, "normalized", lambda text: text)
-    assert known_leaks_fault().endswith("must find it in {1: 28, 2: 28, 3: 12, 4: 16, 5: 28}")
+    assert known_leaks_fault().endswith("must find it in {1: 28, 2: 28, 3: 12, 4: 28, 6: 16}")
 
 
 def test_probabilities_that_are_not_the_librarys_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -441,3 +441,21 @@ def test_a_step_that_is_broken_for_every_row_is_seen(tmp_path: Path, monkeypatch
     fault = known_fault("gopher_quality")
     assert "gopher_quality finds {0: 'gopher_stop_words: 1 different" in fault and "in which it must find nothing" in fault
     assert failing(workspace, published) == ["verdicts_again"]
+
+
+def test_wrong_counts_of_verdicts_are_noticed(tmp_path: Path) -> None:
+    """Bounds judge by them."""
+    workspace = of(tmp_path, {"gopher_quality": {"min_words": 5}, "language": {"keep": ["en"], "action": "note"}})
+    published = build(workspace, "sft_quality", "rows")
+    assert failing(workspace, published) == []
+    manifest = published.manifest
+    for name in ("examples", "kept", "dropped"):
+        wrong = replace(manifest, counts={**manifest.counts, name: manifest.counts[name] + 1})
+        assert failing(workspace, replace(published, manifest=wrong)) == ["verdicts_again"]
+    assert any(name.startswith("language.language.") for name in manifest.metrics)
+    for name, share in manifest.metrics.items():
+        for metrics in (
+            {**manifest.metrics, name: share + 0.1},
+            {other: of_it for other, of_it in manifest.metrics.items() if other != name},
+        ):
+            assert failing(workspace, replace(published, manifest=replace(manifest, metrics=metrics))) == ["verdicts_again"]

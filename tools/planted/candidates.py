@@ -27,6 +27,8 @@ ROOMS = (
     "extensions/blends/store",
     "extensions/encoders",
     "extensions/exports",
+    "extensions/leaks/overlap",
+    "extensions/leaks/search",
     "extensions/lines/merging",
     "extensions/lines/tokens",
     "extensions/lines/write",

@@ -33,10 +33,12 @@ def known_leaks_fault() -> str:
     if (sizes := {words: RULES["gpt3"].size(np.full(20, words)) for words in PASSAGES}) != PASSAGES:
         return f"rule gpt3 has passages of {sizes} words (words of each held-out text: words of a passage), and must have {PASSAGES}"
     for name, known in LEAKS.items():
-        leaks = Passages.of(RULES[name], [[RULES[name].text(held), OTHER]]).leaks(training)
-        found = {at: leak.shared for at, several in sorted(leaks.items()) for leak in several if leak.text == 0}
-        if found != known:
-            return f"rule {name} finds a held-out example in {found} (text: shared units), and must find it in {known}"
+        text = RULES[name].text(held)
+        leaks = Passages.of(RULES[name], [[text, OTHER, text]]).leaks(training)
+        for first_or_last in (0, 2):
+            found = {at: leak.shared for at, several in sorted(leaks.items()) for leak in several if leak.text == first_or_last}
+            if found != known:
+                return f"rule {name} finds a held-out example in {found} (text: shared units), and must find it in {known}"
     return ""
 
 
@@ -50,7 +52,9 @@ def _passages_again(store: Store) -> Verdict:
     """Search for an example whose leaks are known; read what is held out once more, and compare all passages."""
     if fault := known_leaks_fault() or known_recall_fault():
         return Verdict(False, fault, {}, Worst("rules", fault))
-    if fault := _fault_of_counts(store.manifest.counts, _counts_of_texts(read_table(store.published, TEXTS), store.recipe["rules"])):
+    must = _counts_of_texts(read_table(store.published, TEXTS), store.recipe["rules"])
+    share = {"uncovered": must["uncovered"].total() / max(1, must["texts"])}
+    if fault := _fault_of_counts(store.manifest.counts, must) or _fault_of_counts(store.manifest.metrics, share):
         return Verdict(False, fault, {}, Worst("counts", fault))
     verdicts = [same_rows(read_table(store.published, name), again) for name, again in Texts(store.workspace).tables().items()]
     return next((verdict for verdict in verdicts if not verdict.passed), verdicts[0])
@@ -125,13 +129,17 @@ def _leaks_again(store: Store) -> Verdict:
     again = pa.Table.from_pylist(list(_found_again(store, read)), table.schema)
     held_out, own = store.workspace.built("eval_passages").manifest.counts, HeldOut(store.asset.family, store.partition).label
     uncovered = {label: [count, held_out["by_set"][label]] for label, count in held_out["uncovered"].items() if label != own}
-    must = {
+    must: dict[str, Any] = {
         "examples": sum(read),
         "leaks": len({*_columns(table, "file", "row")}),
         "by_set": Counter(_labels(table)),
         "uncovered": uncovered,
     }
-    if fault := _fault_of_counts(store.manifest.counts, must):
+    if table.num_rows and not store.manifest.counts["first"].endswith(f" {table['detail'][0]}"):
+        must["first"] = table["detail"][0].as_py()
+    texts = sum(count for label, count in held_out["by_set"].items() if label != own)
+    shares = {"leaks": must["leaks"] / max(1, sum(read)), "uncovered": sum(count for count, _ in uncovered.values()) / max(1, texts)}
+    if fault := _fault_of_counts(store.manifest.counts, must) or _fault_of_counts(store.manifest.metrics, shares):
         return Verdict(False, fault, {}, Worst("counts", fault))
     return same_rows(table, again)
 

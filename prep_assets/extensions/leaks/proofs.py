@@ -23,12 +23,12 @@ TRAINING = (
     _HELD,
     _HELD.swapcase(),
     " ".join(SENTENCES[4:6] + SENTENCES[:1]),
-    " ".join(SENTENCES[4:6] + SENTENCES[1:2]),
     QUOTED,
     " ".join((*ANSWER.split()[-7:], *OTHER.split()[:7])),
+    " ".join(SENTENCES[4:6] + SENTENCES[1:2]),
 )
-"""Texts that hold nothing; all of it; all in other case; 12 words of the question; 16 words of it; all, wrapped and quoted; the end of the answer with the
-beginning of the other text, which no held-out text has together."""
+"""Texts that hold nothing; all of it; all in other case; 12 words of the question; all, wrapped and quoted; the end of the answer with the beginning of the
+other text, which no held-out text has together; 16 words of the question."""
 PASSAGES = {4: 8, 8: 8, 10: 10, 13: 13, 90: 13}
 """Words of each held-out text → words of a passage of the rule gpt3: the 5th percentile, at least 8 and at most 13."""
 PROBED = tuple(" ".join(f"probe{length}a{number}" for number in range(length)) for length in (12, 13, 50, 51, 20))
@@ -41,10 +41,10 @@ RECALL: Mapping[str, list[int]] = {
 }
 """By disguise and by length: how many of the probes of `PROBED` are found, and how many there are."""
 LEAKS: Mapping[str, Mapping[int, int]] = {
-    "gpt3": {1: 54, 2: 54, 4: 16, 5: 54},
-    "open_r1": {1: 28, 2: 28, 3: 12, 4: 16, 5: 28},
-    "open_instruct": {1: 28, 2: 28, 4: 16, 5: 28},
+    "gpt3": {1: 54, 2: 54, 4: 54, 6: 16},
+    "open_r1": {1: 28, 2: 28, 3: 12, 4: 28, 6: 16},
+    "open_instruct": {1: 28, 2: 28, 4: 28, 6: 16},
     "dolma": {1: 2},
-    "answers": {1: 26, 2: 26, 5: 26},
+    "answers": {1: 26, 2: 26, 4: 26},
 }
 """By name of the rule: index of a training text into which the example leaks → shared units."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,7 +13,7 @@ import numpy as np
 from prep_assets.checks.relations import same_rows
 from prep_assets.data.quarantine import renumbered
 from prep_assets.extensions.quality.examined import source_to_judge
-from prep_assets.extensions.quality.judging import Verdicts, judged_domain
+from prep_assets.extensions.quality.judging import MOST_SHARES, Verdicts, judged_domain
 from prep_assets.extensions.quality.proofs.known_verdicts import DEFAULTS, KNOWN
 from prep_assets.extensions.quality.steps import Configured, Examples, Judged, by_block, corrupted_examples, quality_steps
 from prep_assets.pipeline.asset import Check, Store
@@ -60,8 +61,15 @@ def _counts_fault(store: Store, table: Any) -> str:
     counts, rows = store.manifest.counts, store.workspace.built(store.raw, store.partition).manifest.counts["kept"]
     if rows and not table.num_rows:
         return f"no example is judged, and the source has {rows:,} rows. If its schema rejects them all, `prep-assets sniff FILE` says why"
-    if (dropped := table.num_rows - table["dropped"].null_count) != counts["dropped"]:
-        return f"{dropped:,} examples are dropped, and the manifest counts {counts['dropped']:,}"
+    dropped = Counter(filter(None, table["dropped"].to_pylist()))
+    shares = {f"dropped.{reason}": count / max(1, table.num_rows) for reason, count in dropped.items()}
+    for note in (each for each in table.column_names if "." in each and str(table[each].type) == "string"):
+        texts = Counter(table[note].to_pylist())
+        shares |= {f"{note}.{text}": count / table.num_rows for text, count in texts.items() if len(texts) <= MOST_SHARES}
+    said = {**store.manifest.metrics, **{name: counts[name] for name in ("examples", "dropped", "kept")}}
+    must = {**shares, "examples": table.num_rows, "dropped": dropped.total(), "kept": table.num_rows - dropped.total()}
+    if wrong := [name for name in {**said, **must} if said.get(name) != must.get(name)]:
+        return f"{wrong[0]} of its verdicts is {must.get(wrong[0], 'nothing')}, and the manifest says {said.get(wrong[0], 'nothing')}"
     actions = {name: options.get("action", "drop") for name, options in store.family.quality.steps.items()}
     for found in counts["found"]:
         step, action = found.partition("/")[0], found.rpartition(" (")[2].removesuffix(")")
