@@ -63,8 +63,9 @@ def rules_of(asset: Asset, family: Family) -> dict[str, Any]:
     `quality.licences` of rows."""
     bounds = {name.partition(".")[2]: bound for name, bound in family.quality.bounds.items() if name.partition(".")[0] == asset.name}
     if asset.stage == "quality":
-        alike = plugins.of_extension("verdicts", "quality").drops_alike(family)
-        bounds = {f"dropped.{reason}": Bound(block=Limits(max=MOST_ALIKE)) for reason in alike} | bounds
+        for name in (f"dropped.{reason}" for reason in plugins.of_extension("verdicts", "quality").drops_alike(family)):
+            said = bounds.get(name, Bound(block=Limits(max=MOST_ALIKE)))
+            bounds[name] = said if said.block else said.model_copy(update={"block": Limits(max=MOST_ALIKE)})  # a warning allows nothing
     most = family.quality.max_refused if any(check.name == ACCOUNTING for check in asset.checks) else {}
     licences = licence_rules(asset, family)
     return {"bounds": bounds, "max_refused": most, **licences} if bounds or most or licences else {}

@@ -651,7 +651,7 @@ class Family(Model):
     """What all families have.
 
     Attributes:
-        form_of_rows: what a row of its domains becomes.
+        form_of_rows: what a row of its domains becomes; `object`: whatever its schema gives.
         stores: what it stores: tokens of documents or of chats with masks, or text: chats, texts without a template, or what nothing may be trained on.
         code_version: of its assets, raised when their bytes change.
         stages: stages at which only it rejects records.

@@ -86,6 +86,7 @@ class Sft(MaskPolicy, OfSft, Chat):
 class Eval(Family):
     """`configs/eval.yaml`: held-out data sets, such as benchmarks, that no other family may train on."""
 
+    form_of_rows: ClassVar[type] = object
     stores: ClassVar[Stored] = "held out"
     code_version: ClassVar[str] = "4"
     tokenizer: str = ""

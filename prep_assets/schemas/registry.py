@@ -197,8 +197,8 @@ class Schema(Struct, frozen=True):
         return {name: " ".join(text.split()) for name, text in re.findall(r"^    (\w+): (.+(?:\n {6,}.+)*)", listed, re.MULTILINE)}
 
     def can_give(self, form: type) -> bool:
-        """Whether rows may become `form`: `Sample`, `Pair`, `Prompt`, `Group` or `Contrast`."""
-        return issubclass(form, self.gives)
+        """Whether rows may become `form`: `Sample`, `Pair`, `Prompt`, `Group` or `Contrast`; `object`: any of them."""
+        return form is object or issubclass(form, self.gives)
 
 
 _SCHEMAS: dict[str, Schema] = {}

@@ -126,7 +126,7 @@ USES: Mapping[str, str] = {
     "leaks": """
         checks.of_stores checks.relations cli cli.terminal config.family config.models data.quarantine errors graph.graph graph.raw
         pipeline.asset pipeline.examples pipeline.sources pipeline.verdicts pipeline.workspace proofs.verdict samples
-        schemas.registry stores.published stores.version_folders text.visible
+        stores.published stores.version_folders text.visible
     """,
     "explain": """
         caches checks.bounds checks.of_conversations checks.selection cli cli.stores cli.terminal config.family config.mask

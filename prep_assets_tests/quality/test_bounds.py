@@ -270,6 +270,7 @@ def test_a_build_that_keeps_a_tenth_less_says_so(tmp_path: Path, monkeypatch: py
 @pytest.mark.parametrize(("copies", "quality", "said"), [
     (11, {}, "dropped.near_duplicate is 0.52381, at most 0.5 is wanted"), (10, {}, ""), (11, {"action": "note"}, ""),
     (11, {"bounds": {"sft_quality.dropped.near_duplicate": {"block": {"max": 0.6}}}}, ""),
+    (11, {"bounds": {"sft_quality.dropped.near_duplicate": {"warn": {"max": 0.1}}}}, "at most 0.5 is wanted"),
 ])  # fmt: skip
 def test_more_than_half_of_a_domain_is_dropped_as_alike_only_if_a_bound_allows_it(
     tmp_path: Path, copies: int, quality: dict[str, Any], said: str

@@ -213,6 +213,17 @@ def test_options_mean_something_or_are_an_error(tmp_path: Path, options: dict[st
         build(of(tmp_path, **options), "eval_raw", "bench")
 
 
+@pytest.mark.parametrize(("schema", "row"), [
+    ("preference", {"prompt": "Why?", "chosen": "So.", "rejected": question(7)}), ("rl_prompt", {"prompt": question(7), "gold": "4"}),
+    ("group", {"prompt": "Why?", "responses": ["So.", question(7)], "rewards": [1.0, 0.0]}), ("contrastive", {"query": question(7), "pos": ["So."]}),
+])  # fmt: skip
+def test_any_schema_reads_a_benchmark(tmp_path: Path, schema: str, row: dict[str, Any]) -> None:
+    workspace = of(tmp_path)
+    held_out = {"domains": {"bench": domain(jsonl(tmp_path / "other.jsonl", [row]), schema)}, "policy": "report"}
+    searched = build(workspace_in(workspace.configs.parent, {"eval": held_out}), "sft_leaks", "rows")
+    assert leaks(searched) == [("rows.jsonl:8", "bench", "other.jsonl:0")]
+
+
 def test_a_benchmark_that_no_schema_can_read_is_an_error(tmp_path: Path) -> None:
     workspace = of(tmp_path)
     jsonl(tmp_path / "bench.jsonl", [{"prompt": 5, "completion": "x"}])
@@ -257,9 +268,10 @@ def test_leaks_are_shown_side_by_side(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_what_no_rule_can_find_is_said_and_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two of five held-out texts are shorter than a passage of any rule."""
+    """Two of five held-out texts are shorter than a passage of any rule; a larger data set beside them does not make their share smaller."""
     jsonl(tmp_path / "short.jsonl", [{"text": text} for text in (question(2001), question(2002), "What is it?", question(2003), "你好吗")])
-    held_out = {"domains": {"short": domain(tmp_path / "short.jsonl", "text")}, "rules": ["gpt3", "open_r1"]}
+    jsonl(tmp_path / "long.jsonl", [{"text": question(number)} for number in range(3000, 3040)])
+    held_out = {"domains": {name: domain(tmp_path / f"{name}.jsonl", "text") for name in ("short", "long")}, "rules": ["gpt3", "open_r1"]}
     workspace = workspace_in(of(tmp_path).configs.parent, {"eval": held_out})
     searched = build(workspace, "sft_leaks", "rows")
     assert searched.manifest.counts["uncovered"] == {"short (eval)": [2, 5]}

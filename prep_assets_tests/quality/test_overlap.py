@@ -22,7 +22,7 @@ from prep_assets.extensions.leaks.overlap import RULES, Leak, Passages
 from prep_assets.extensions.leaks.shown import longest_passage
 from prep_assets.extensions.quality.steps import Examples
 from prep_assets.extensions.quality.units import normalized, script, undisguised
-from prep_assets.samples import Sample, document
+from prep_assets.samples import Prompt, Sample, document, turn
 from prep_assets.schemas.registry import convert_with
 from prep_assets_tests.cells import cells
 
@@ -116,6 +116,21 @@ DISGUISES: dict[str, Callable[[str], str]] = {
     "letters of Cyrillic between": lambda text: text.translate(str.maketrans("aeocpxy", "\u0430\u0435\u043e\u0441\u0440\u0445\u0443")),
     "letters of Greek between, spread": lambda text: "\u2009".join(text.translate(str.maketrans("iov", "\u03b9\u03bf\u03bd"))),
     "address of a search": lambda text: quote(text, safe="?,.'"),
+    "JSON of zero width": lambda text: text.replace("a", "a\\u200c").replace("o", "o%E2%80%8B"),
+    "escapes of a string": lambda text: text.replace(" ", "\\x20").replace("é", "\\xe9"),
+    "colours of a terminal": lambda text: text.replace(" a", " \x1b[1;31ma").replace(" s", " \\u001b[0ms"),
+    "links between": lambda text: re.sub("(clarinet|books)", "[\\1](https://example.org/\\1?x=1)", text),
+    "tags of reasoning": lambda text: text.replace(" a", "</step>\n<step>a").replace(" s", " <ruby>s"),
+    "struck out": lambda text: "".join(f"{sign}\u0336" for sign in text),
+    "lines of a tool numbered between": lambda text: (
+        "".join(f"\n{at:6}→{part}" for at, part in enumerate(textwrap.wrap(text, 20), 9)) + "\n"
+    ),
+    "numbers in brackets between": lambda text: "".join(f"\n[{at}] {part}" for at, part in enumerate(textwrap.wrap(text, 20), 9)) + "\n",
+    "lines of a search between": lambda text: (
+        "".join(f"\nsrc/q.md:{at}:{part}" for at, part in enumerate(textwrap.wrap(text, 20), 9)) + "\n"
+    ),
+    "a name between lines": lambda text: "".join(f"\nquiz-bot: {part}" for part in textwrap.wrap(text, 20)) + "\n",
+    "hyphens between lines of Windows": lambda text: re.sub("([a-z]{3})([a-z]{2})", "\\1-\r\n  \\2", text),
     "accents apart": lambda text: unicodedata.normalize("NFD", text),
 }
 
@@ -148,6 +163,29 @@ def test_vowel_marks_hide_nothing(text: str, marks: str) -> None:
     assert marked != text or text == HE
     for held, said in ((text, marked), (marked, text)):
         assert [*Passages.of(RULES["gpt3"], [[held]]).leaks(of([said[: len(said) // 3], f"Q: {said} A"]))] == [1]
+
+
+TR = "Ilgaz ve İpek ışıklı şehirde kırk sıcak simit alıp yarısını kardeşlerine verirse akşam eve kaç simit kalır"
+
+
+@pytest.mark.parametrize("said", [
+    TR.replace("i", "İ").replace("ı", "I").upper(), TR.upper(), TR.casefold(), "\n".join(f"{at}. {part}" for at, part in enumerate(textwrap.wrap(TR, 30))),
+])  # fmt: skip
+def test_turkish_texts_are_found_in_either_case_and_behind_numbers(said: str) -> None:
+    assert [*Passages.of(RULES["gpt3"], [[TR]]).leaks(of([TR[:40], said]))] == [1]
+
+
+def test_stress_marks_hide_nothing() -> None:
+    text = "старый крестьянин насчитал семнадцать яблок прежде чем медленно пойти домой к бабушке"
+    assert [*Passages.of(RULES["gpt3"], [[text]]).leaks(of([text.replace("о", "о\u0301").replace("а", "а\u0300")]))] == [0]
+
+
+def test_what_verifiers_are_told_is_searched_and_not_searched_for() -> None:
+    told = " ".join(f'"argument{at}": null,' for at in range(20))
+    first, other = (Prompt((turn("user", f"{QUESTION[:60]} {name}"),), "4", "ifeval", arguments=f"{{{told}}}") for name in ("one", "two"))
+    held, training = (Examples(["r:1"], [example]) for example in (first, other))
+    assert RULES["gpt3"].text(held.parts[0]) == f"{QUESTION[:60]} one\n\n4"
+    assert [*Passages.of(RULES["gpt3"], [[told]]).leaks(training)] == [0]
 
 
 def test_underscores_part_words() -> None:

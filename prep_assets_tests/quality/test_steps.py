@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import html
 import json
 import random
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -32,7 +34,7 @@ from prep_assets.extensions.quality.rl_golds import boxed_equal, equal_answers, 
 from prep_assets.extensions.quality.steps import Examples, Step, configured_steps, quality_steps, tried_on_itself
 from prep_assets.extensions.quality.swapped_labels import swapped_labels
 from prep_assets.extensions.quality.tool_calls import tool_calls
-from prep_assets.samples import TOOL_CALL, Pair, Prompt, Region, Sample, Turn, document, turn
+from prep_assets.samples import TOOL_CALL, Contrast, Example, Pair, Prompt, Region, Sample, Turn, document, turn
 from prep_assets_tests.cells import cells
 from prep_assets_tests.conftest import ROOT
 from prep_assets_tests.corpus.private_data import SENTENCES, planted
@@ -805,7 +807,7 @@ def asked(question: str, document: str = "", system: str = "") -> Sample:
     return Sample(tuple(turns), documents=({"title": "t", "text": document},) if document else ())
 
 
-def alike(samples: list[Sample]) -> list[int]:
+def alike(samples: Sequence[Example]) -> list[int]:
     """Which are found to be like an earlier one, judged in blocks of three."""
     step = near_duplicates()
     for begin in range(0, len(samples), 3):
@@ -824,6 +826,28 @@ def test_what_examples_share_does_not_make_them_alike() -> None:
     assert alike([asked(ASKED[0], system=text) for text in LONG]) == [], "what is asked stands in the system prompt"
     dated = [asked(f"{number} and then {LONG[number][:50]}", system=f"{LONG[0]} Today is May {number}.") for number in range(6)]
     assert alike(dated) == [], "system prompts that differ in a date alone are no likeness"
+
+    calls = Region(TOOL_CALL, '{"name": "look"}')
+    results = [
+        Sample((turn("user", f"Look up {LONG[number][:60]}."), Turn("assistant", (calls,)), turn("tool", LONG[0]))) for number in range(6)
+    ]
+    assert alike(results) == [], "results of tools that several have"
+    told = [Prompt((turn("user", f"Write about {LONG[number][:60]}."),), "", "rubric", arguments=LONG[0]) for number in range(6)]
+    assert alike(told) == [], "what their verifiers are told"
+    queries = [Contrast(f"Which word is in {LONG[number][:60]}?", (LONG[0],), (LONG[1], LONG[2])) for number in range(6)]
+    assert alike(queries) == [], "passages that several queries have"
+    near = [Contrast(queries[0].query, (LONG[number],), ()) for number in (0, 1)]
+    assert alike([*near, Contrast(queries[0].query, (LONG[0].replace("w0x40", "other"),), ())]) == [2]
+
+
+@pytest.mark.parametrize("veiled", [
+    "".join(f"{sign}\u00ad" if at % 5 == 0 else sign for at, sign in enumerate("Grüße " + LONG[0])), unicodedata.normalize("NFD", "Grüße " + LONG[0]),
+    html.escape("Grüße " + LONG[0]).replace(" ", "&nbsp;").replace("ü", "&uuml;"),
+], ids=ascii)  # fmt: skip
+def test_soft_hyphens_entities_and_decomposed_accents_hide_no_copy(veiled: str) -> None:
+    step = near_duplicates()
+    step.judge(of(["Grüße " + LONG[0], LONG[1], veiled]))
+    assert [*step.finish(np.ones(3, bool)).found] == [2]
 
 
 def test_alike_examples_are_found_beside_what_they_share() -> None:

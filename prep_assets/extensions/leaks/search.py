@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from heapq import nsmallest
@@ -16,10 +15,10 @@ import xxhash
 from msgspec import Struct
 
 from prep_assets.checks.relations import same_rows
-from prep_assets.config.family import Domain, Family
+from prep_assets.config.family import Family
 from prep_assets.config.models import FAMILIES, Eval
 from prep_assets.data.quarantine import Quarantine
-from prep_assets.errors import ConfigError, SourceError
+from prep_assets.errors import SourceError
 from prep_assets.extensions.leaks.overlap import RULES, Leak, Passages, finds_planted, recall
 from prep_assets.extensions.quality.examined import examples_of, is_held_out, sides_recipe, source_to_judge
 from prep_assets.pipeline.asset import Store, Target, holds_out
@@ -27,15 +26,14 @@ from prep_assets.pipeline.examples import Source, reading_recipe
 from prep_assets.pipeline.sources import domain_of
 from prep_assets.pipeline.verdicts import QUALITY, VERDICTS, read_table, write_table
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.samples import Contrast, Group, Pair, Prompt, Sample
-from prep_assets.schemas.registry import convert_with
+from prep_assets.samples import Sample
 from prep_assets.stores.published import Draft
 from prep_assets.stores.version_folders import Published
 
 TEXTS, PASSAGES = "texts.parquet", "{}.parquet"
 """Files of `eval_passages`: what is held out, and the passages of it by each rule."""
 REASON = "held_out"
-SEARCH_VERSION = 4
+SEARCH_VERSION = 5
 """Raised when texts are compared otherwise, so that stores are searched again."""
 PROBED = 200
 """Texts of a data set that are looked for in disguise when it is read."""
@@ -62,20 +60,7 @@ class HeldOut(Struct, frozen=True):
 
     def source(self, workspace: Workspace) -> Source:
         """Its rows."""
-        if self.family != "eval":
-            return source_to_judge(workspace, self.family, self.name)
-        form = form_of_schema(domain_of(workspace.family(Eval), self.name))
-        return replace(Source.of(workspace, Eval, self.name, gives=form), refuses=())
-
-
-def form_of_schema(domain: Domain) -> type:
-    """What a schema makes of rows, where any form will do."""
-    for form in (Sample, Prompt, Pair, Group, Contrast):
-        with suppress(ConfigError):
-            convert_with(domain.schema_name, domain.options, gives=form)
-            return form
-    convert_with(domain.schema_name, domain.options)
-    return Sample
+        return source_to_judge(workspace, self.family, self.name)
 
 
 def held_out_sets(workspace: Workspace) -> list[HeldOut]:
@@ -285,8 +270,7 @@ def write_leaks(target: Target, quarantine: Quarantine) -> Draft:
     held_out = target.workspace.built("eval_passages").manifest.counts
     own = HeldOut(family, name).label
     counts["uncovered"] = {label: [count, held_out["by_set"][label]] for label, count in held_out["uncovered"].items() if label != own}
-    texts = sum(count for label, count in held_out["by_set"].items() if label != own)
-    uncovered = sum(count for count, _ in counts["uncovered"].values()) / max(1, texts)
+    uncovered = max((count / total for count, total in counts["uncovered"].values()), default=0.0)
     if leaks:
         first = leaks[0]
         sources = source_to_judge(target.workspace, family, name).sources

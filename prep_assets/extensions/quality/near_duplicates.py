@@ -13,14 +13,15 @@ import xxhash
 from pydantic import Field
 
 from prep_assets.extensions.quality.characters import Characters
-from prep_assets.extensions.quality.steps import CLUSTER, CONTEXT, DOCUMENTS, Examples, Judged, Step, quality_step
+from prep_assets.extensions.quality.steps import ANSWER, CLUSTER, CONTEXT, DOCUMENTS, REJECTED, Examples, Judged, Step, quality_step
+from prep_assets.extensions.quality.units import composed
 from prep_assets.extensions.quality.words import Words, mixed
-from prep_assets.samples import SYSTEM, document
+from prep_assets.samples import SYSTEM, TOOL, Contrast, document
 from prep_assets.stores.arrays import Spool, sorted_groups
 
 REASON = "near_duplicate"
-_SHARED = (*CONTEXT, SYSTEM, "developer")
-"""Roles of what examples may share without being alike."""
+_SHARED, _BESIDE_QUERIES = (*CONTEXT, SYSTEM, "developer", TOOL), (*CONTEXT, ANSWER, REJECTED)
+"""Roles of what examples may share without being alike: of chats, and of queries with passages."""
 _NONE, _BATCH = np.uint32(0xFFFFFFFF), 1 << 14
 _TWIN = (
     "The old mill by the river was built of grey stone, and for three hundred years its wheel turned without a stop until the flood came."
@@ -30,8 +31,9 @@ _TWIN = (
 class NearDuplicates(Step):
     """Notes 8 bytes for each bucket of an example, on disk; clusters them at the end.
 
-    Of system prompts, tools, documents and other context it notes signatures too, four bytes a hash: turns must be alike, and turns together with what one
-    example alone has; what several have is left out. Examples with different documents are never alike, though others have the same documents.
+    Of system prompts, tools and their results, documents and other context, or of the passages of a query, it notes signatures too, four bytes a hash: turns
+    must be alike, and turns together with what one example alone has; what several have is left out. Examples with different documents are never alike,
+    though others have the same documents.
     """
 
     def __init__(self, words: int, buckets: int, hashes: int, keep: Literal["first", "longest"]) -> None:
@@ -53,9 +55,10 @@ class NearDuplicates(Step):
 
     def judge(self, examples: Examples) -> Judged:
         """Note the examples."""
-        context = [[(role, text) for role, text in parts if role in _SHARED] for parts in examples.parts]
+        shared = _BESIDE_QUERIES if isinstance(examples.examples[0], Contrast) else _SHARED
+        context = [[(role, text) for role, text in parts if role in shared] for parts in examples.parts]
         turns = [
-            "\n\n".join(part for role, part in parts if role not in _SHARED) if beside else text
+            "\n\n".join(part for role, part in parts if role not in shared) if beside else text
             for text, parts, beside in zip(examples.texts, examples.parts, context, strict=True)
         ]
         signatures, counts = self._signed(turns), np.array([len(parts) for parts in context], np.int64)
@@ -73,7 +76,7 @@ class NearDuplicates(Step):
         return Judged()
 
     def _signed(self, texts: Sequence[str]) -> npt.NDArray[np.uint32]:
-        characters = Characters.of([text.casefold() for text in texts])
+        characters = Characters.of([composed(text).casefold() for text in texts])
         return signatures_of(Words.alphanumeric(characters), self._words, self._buckets * self._hashes)
 
     def _compare_what_is_particular(self) -> None:
@@ -195,7 +198,7 @@ def _root(parent: npt.NDArray[np.int64], number: int) -> int:
     corrupted=((document(_TWIN), document(_TWIN.replace(" came", " finally came"))), REASON),
     libraries=("rensa",),
     clusters=True,
-    version=5,
+    version=6,
 )
 def near_duplicates(
     *,

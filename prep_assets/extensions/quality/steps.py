@@ -36,7 +36,7 @@ from prep_assets.stores.arrays import Spool
 
 PROMPT, ANSWER, CHOSEN, REJECTED = "prompt", "answer", "chosen", "rejected"
 CONTEXT = TOOLS, DOCUMENTS, OPTIONS, NAMES = "<tools>", "<documents>", "<options>", "<names>"
-"""Roles of what a template writes beside the turns: tools, documents, `template_options`, and names of speakers with ids of calls."""
+"""Roles of what is written beside the turns: tools, documents, `template_options` and what a verifier is told, names of speakers with ids of calls."""
 CLUSTER = "cluster"
 """The note of steps that cluster examples: the number of the first member of the cluster of each, -1 for one that is alone."""
 Finding = tuple[str, str]
@@ -93,7 +93,7 @@ def _parts(example: Example) -> list[tuple[str, str]]:
     said = [(turn.role, _text(turn)) for turn in turns]
     said += [(role, _text(turn)) for role, answer in zip(roles, several, strict=False) for turn in answer]
     if isinstance(example, Prompt):
-        said += [(ANSWER, text) for text in (example.gold, example.arguments) if text]
+        said += [(ANSWER, example.gold)] if example.gold else []
     parts = [*_context(example, chain(turns, *several)), *said]
     if parts or not isinstance(example, Sample):
         return parts
@@ -103,6 +103,7 @@ def _parts(example: Example) -> list[tuple[str, str]]:
 def _context(example: Sample | Pair | Prompt | Group, turns: Iterable[Turn]) -> list[tuple[str, str]]:
     parts = [(TOOLS, text_of(tool)) for tool in example.tools] + [(DOCUMENTS, text_of(document)) for document in example.documents]
     parts += [(OPTIONS, text_of(example.template_options))] if example.template_options else []
+    parts += [(OPTIONS, example.arguments)] if isinstance(example, Prompt) and example.arguments else []
     names = [name for turn in turns for name in (turn.name, turn.tool_call_id) if name]
     return [*parts, (NAMES, "\n".join(names))] if names else parts
 

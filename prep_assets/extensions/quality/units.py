@@ -26,21 +26,23 @@ _ZERO_WIDTH = (
 )
 _INLINE, _BLOCK = (
     "a|abbr|b|code|em|font|i|mark|s|small|span|strong|sub|sup|u|wbr",
-    "blockquote|br|div|h[1-6]|hr|li|ol|p|pre|table|tbody|t[dhr]|think|answer|ul",
+    "blockquote|br|div|h[1-6]|hr|li|ol|p|pre|table|tbody|t[dhr]|ul",
 )
 _ODD = (
     r"&(?:amp;)*(?:#\d{1,7};|#x[\da-f]{1,6};|[a-z][a-z\d]{1,30};|nbsp(?![a-z\d;]))"
     r"|(?:\A|\n)[ \t]*(?:(?:[>#*|]+|//+)[ \t]+)+"
-    rf"|</?(?:{_INLINE}|{_BLOCK})(?:\s[^<>]{{0,200}})?/?>"
+    rf"|</?(?:(?:{_INLINE}|{_BLOCK})(?:\s[^<>]{{0,200}})?|[a-z_]{{2,20}})/?>"
     r"|<<[^<>\n]*>>"
-    r"|(?:\\+u[\da-f]{4})+"
+    r"|(?:\x1b|\\+(?:u00|x)1b)\[[\d;]*m"
+    r"|(?:\\+(?:u[\da-f]{4}|x[\da-f]{2}))+"
     r"|\\[nrt]"
     r"|(?:%[\da-f]{2})+"
+    r"|\]\((?:https?:/)?/[^()\s]*\)"
 )
 _ASCII = re.compile(_ODD, re.IGNORECASE)
-_ANY = re.compile(rf"{_ODD}|[{_ZERO_WIDTH}]+|[\u00a0\u2007\u202f]|\w[{_MARKS}]+", re.IGNORECASE)
-_MAYBE = re.compile(r"[&<>#*|\\%]|//")
-_JOINED = re.compile(rf"[{_ZERO_WIDTH}]")
+_ANY = re.compile(rf"{_ODD}|[\u0300-\u036f{_ZERO_WIDTH}]+|[\u00a0\u2007\u202f]|\w[{_MARKS}]+", re.IGNORECASE)
+_MAYBE = re.compile(rf"[&<>#*|\\%\x1b\u00a0\u2007\u202f{_ZERO_WIDTH}{_MARKS}]|//|\]\(")
+_JOINED = re.compile(rf"[\x1b\u0300-\u036f{_ZERO_WIDTH}]")
 _IN_A_WORD = re.compile(rf"<<|</?(?:{_INLINE})\b", re.IGNORECASE)
 
 
@@ -49,19 +51,19 @@ def replaced(found: re.Match[str]) -> str:
     text = found[0]
     match text[0]:
         case "&":
-            return _JOINED.sub("", html.unescape(re.sub("(?:amp;)+(?=.)", "", text, flags=re.IGNORECASE)).replace("\u00a0", " "))
+            text = html.unescape(re.sub("(?:amp;)+(?=.)", "", text, flags=re.IGNORECASE)).replace("\u00a0", " ")
         case "<":
             return "" if _IN_A_WORD.match(text) else " "
         case "\\":
-            codes = bytes.fromhex("".join(re.findall(r"(?i)u([\da-f]{4})", text)))
-            return codes.decode("utf-16-be", "replace") if codes else "\n" if text == "\\n" else " "
+            codes = bytes.fromhex("".join(code.zfill(4) for code in re.findall(r"(?i)\\[ux]([\da-f]+)", text)))
+            text = codes.decode("utf-16-be", "replace") if codes else "\n" if text == "\\n" else " "
         case "%":
-            return unquote(text, errors="replace")
-        case "\u00a0" | "\u2007" | "\u202f":
+            text = unquote(text, errors="replace")
+        case "\u00a0" | "\u2007" | "\u202f" | "\x1b" | "]":
             return " "
         case "\n":
             return "\n"
-    return _JOINED.sub("", unicodedata.normalize("NFC", text)) if text[0].isalnum() else ""
+    return _JOINED.sub("", unicodedata.normalize("NFC", text))
 
 
 def unprefixed(text: str) -> str:
@@ -81,7 +83,7 @@ def unprefixed(text: str) -> str:
     return "\n".join(lines)
 
 
-_FIRST = re.compile(r"[ \t*]*(([^\W\d_]{1,8}[ \t]+)?(\d{1,6})([^\w\s]{0,3})|(?=\S*\w)\S{1,6})[ \t]+")
+_FIRST = re.compile(r"[ \t*]*((?:([^\s\d]{1,20}[ \t]?)?(\d{1,6})([^\w\s]{0,3}[ \t]|[^\w\s]{1,3}))|(?=\S*\w)\S{1,12}[ \t])[ \t]*")
 
 
 def undisguised(text: str) -> str:
@@ -109,13 +111,19 @@ _LATIN = str.maketrans(
 _OTHER = "".join(map(chr, _LATIN))
 _TWO_ALPHABETS = re.compile(rf"[{_OTHER}](?:(?=[A-Za-z])|(?<=[A-Za-z].))")
 _SPREAD = re.compile(r"([\W_])[^\W_](?:\1[^\W_]){3}\1")
-_HYPHENATED = re.compile(r"[-\u00ad\u00ac\u2010](?<=[^\W\d_].)[ \t]*(?:\n|\\n)[ \t>#*|/]*(?=[^\W\d_])")
+_HYPHENATED = re.compile(r"[-\u00ad\u00ac\u2010](?<=[^\W\d_].)[ \t\r]*(?:\n|\\n)[ \t>#*|/]*(?=[^\W\d_])")
 
 
 def normalized(text: str) -> str:
     """A text without zero-width characters, no-break spaces, HTML entities, signs that lines begin with (``> ``, ``# ``, ``// ``), escaped line feeds, bytes
     of URLs (``%20``), calculator notes and tags of reasoning and answers, accents composed."""
-    return odd(text).sub(replaced, text) if not text.isascii() or _MAYBE.search(text) else text
+    return odd(text).sub(replaced, text) if _MAYBE.search(text) else text
+
+
+def composed(text: str) -> str:
+    """A text without HTML entities and zero-width characters, accents composed: what is quick to find, for texts that are compared as a whole."""
+    text = html.unescape(text)
+    return text if text.isascii() else _JOINED.sub("", unicodedata.normalize("NFC", text))
 
 
 def odd(text: str) -> re.Pattern[str]:
@@ -124,8 +132,10 @@ def odd(text: str) -> re.Pattern[str]:
 
 
 def fold(word: str) -> str:
-    """What two equal words have in common: case and width aside."""
-    return word.casefold() if word.isascii() else unicodedata.normalize("NFKC", word).casefold()
+    """What two equal words have in common: case and width aside, and dots of the Turkish i."""
+    if word.isascii():
+        return word.casefold()
+    return unicodedata.normalize("NFKC", word).casefold().replace("\u0131", "i").replace("i\u0307", "i")
 
 
 def script(text: str) -> int:

@@ -51,8 +51,6 @@ def json_schema(family: str) -> JsonSchema:
 def schemas_of(family: str) -> dict[str, Schema]:
     """Name → the schema that reads rows so called for a family: itself, or its variant that gives what the family needs."""
     known = schemas()
-    if family == "eval":
-        return known
     forms = (FAMILIES[family].form_of_rows, *([Group] if family == "rl" else []))
     fitting = {name for name, other in known.items() if any(map(other.can_give, forms)) or (family == "preference" and other.labels)}
     variants = {other.variant_of: other for name, other in known.items() if name in fitting and other.variant_of}
