@@ -26,19 +26,26 @@ from prep_assets.stores.published import open_published
 from prep_assets.stores.version_folders import Published
 
 
-def one_store(workspace: Workspace, name: str, partition: str | None) -> Published:
+def one_store(workspace: Workspace, name: str, partition: str | None, *, last: bool = False) -> Published:
     """The current store of an asset and partition; the partition may be omitted where there is only one.
+
+    Args:
+        last: or the last build, if it is not published because a check fails.
 
     Raises:
         ConfigError: no such asset or partition, or several partitions to choose from.
         StoreError: it is not built; the message has the command that builds it.
     """
     asset, key = one_partition(workspace, name, partition)
-    return open_published(workspace.stores, asset.name, key, remedy=build_command(asset.name, key))
+    held_back = workspace.place(asset.name, key).candidate() if last else None
+    return held_back or open_published(workspace.stores, asset.name, key, remedy=build_command(asset.name, key))
 
 
-def stores_of(workspace: Workspace, name: str, partition: str | None) -> tuple[list[Published], list[str]]:
+def stores_of(workspace: Workspace, name: str, partition: str | None, *, last: bool = False) -> tuple[list[Published], list[str]]:
     """The current stores of an asset, and the labels of missing ones.
+
+    Args:
+        last: in place of each the last build, if it is not published because a check fails.
 
     Raises:
         ConfigError: no such asset or partition.
@@ -47,7 +54,8 @@ def stores_of(workspace: Workspace, name: str, partition: str | None) -> tuple[l
     asset, partitions = asset_and_partitions(workspace, name, partition)
     stores, missing = [], []
     for key in partitions:
-        published = workspace.published(asset.name, key)
+        held_back = workspace.place(asset.name, key).candidate() if last else None
+        published = held_back or workspace.published(asset.name, key)
         if published is None:
             missing.append(workspace.place(asset.name, key).label)
         else:

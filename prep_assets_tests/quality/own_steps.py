@@ -57,6 +57,11 @@ def ends(examples: Examples, *, killed: bool = False) -> Sequence[str | None]:
     return [None] * len(examples)
 
 
+def exits_at_once(examples: Examples) -> Sequence[str | None]:
+    """Ends the process, whatever it is asked."""
+    os._exit(4)
+
+
 def sleeps(examples: Examples) -> Sequence[str | None]:
     """Waits for ever."""
     time.sleep(3600)
@@ -66,6 +71,35 @@ def sleeps(examples: Examples) -> Sequence[str | None]:
 def computes(examples: Examples) -> Sequence[str | None]:
     """A call in C that no signal ends."""
     return [None] * (len(examples) + 0 * sum(range(10**12)))
+
+
+def comes_back_twice(examples: Examples) -> Sequence[str | None]:
+    """Forks, and goes on in both processes."""
+    return [None if os.fork() else "of the fork"] * len(examples)
+
+
+class Word(str):
+    """A text of the user's own class, which is no slug where it is read again."""
+
+    __slots__ = ()
+
+    def __reduce__(self) -> Any:
+        return (sys.exit, (3,))
+
+
+def own_texts(examples: Examples) -> Sequence[str | None]:
+    """Reasons of a class of its own."""
+    return [Word("own") for _ in examples.texts]
+
+
+def raises_unsaid(examples: Examples) -> Sequence[str | None]:
+    """An error whose text cannot be had."""
+
+    class Unsaid(Exception):
+        def __str__(self) -> str:
+            raise ValueError(self)
+
+    raise Unsaid
 
 
 def gives(examples: Examples, *, what: Any = None) -> Sequence[Any]:

@@ -125,12 +125,23 @@ def test_any_number_of_workers_refuses_the_same(tmp_path: Path, monkeypatch: pyt
     assert tree(stores[0].directory) == tree(stores[1].directory)
 
 
-def test_a_step_that_blocks_publishes_nothing(tmp_path: Path) -> None:
+def test_a_step_that_blocks_publishes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     workspace = of(tmp_path, {f"{OWN}:short": {"action": "block"}})
-    with pytest.raises(CheckFailed, match=r"short_answer must not be found, and was; first rows.jsonl:1"):
+    monkeypatch.setenv("PREP_ASSETS_CONFIG_DIR", str(workspace.configs))
+    monkeypatch.setenv("PREP_ASSETS_STORE_DIR", str(workspace.stores))
+    with pytest.raises(CheckFailed, match=r"short_answer must not be found, and was; first rows.jsonl:1.* See all: prep-assets quarantine sft_quality\."):
         build(workspace, "sft_tokens", "rows")
     assert workspace.published("sft_quality", "rows") is None
     assert workspace.published("sft_tokens", "rows") is None
+    shown = json.loads(CliRunner().invoke(app, ["quarantine", "sft_quality", "-n", "20", "--json"]).stdout)
+    assert [row["id"] for row in shown["records"]] == SHORT, "of a build that is not published"
+    assert shown["counts"][0]["reason"] == f"{OWN}:short/short_answer (block)"
+    assert json.loads(CliRunner().invoke(app, ["inspect", "sft_quality", "--json"]).stdout)["found"] != []
+    assert "not published because a check fails" in CliRunner().invoke(app, ["quarantine", "sft_quality"]).stdout
+    workspace = of(tmp_path, {f"{OWN}:gives": {"what": "too: (short)", "action": "note"}})
+    build(workspace, "sft_quality", "rows")
+    [of_reason] = json.loads(CliRunner().invoke(app, ["quarantine", "sft_quality", "--json"]).stdout)["counts"]
+    assert of_reason["reason"] == f"{OWN}:gives/too: (short) (note)", "and of the published one again"
 
 
 STORY = " ".join(f"word{n}" for n in range(200)) + " and then {} more."
@@ -283,7 +294,7 @@ def test_workers_judge_domains_in_their_order(tmp_path: Path, monkeypatch: pytes
         ({f"{OWN}:too_few": {}}, r"returns 29 reasons for 30 examples"),
         ({f"{OWN}:bare": {}}, r"returns str for 30 examples"),
         ({f"{OWN}:short": {"over": 3}}, r"unexpected keyword argument 'over'; its signature is"),
-        ({f"{OWN}:interrupts": {}}, r"raised KeyboardInterrupt: .*, on a block from rows.jsonl:1 to rows.jsonl:30"),
+        ({f"{OWN}:interrupts": {}}, r"raised KeyboardInterrupt .*, on a block from rows.jsonl:1 to rows.jsonl:30"),
         ({f"{OWN}:fails": {}}, r"raised KeyError: 'prompt' \(.*own_steps.py, line \d+\), on a block from rows.jsonl:1 to rows.jsonl:30"),
     ],
 )
@@ -346,10 +357,10 @@ def test_a_share_of_refusals_that_is_too_large_stops_the_build(tmp_path: Path) -
         Workspace(workspace.configs, workspace.stores).family(Sft)
 
 
-@pytest.mark.parametrize("what", [False, 0, "nan", ""])
+@pytest.mark.parametrize("what", [False, 0, "nan", "", "two\nlines", "half a pair: \ud83d", "x" * 101])
 def test_a_step_of_ones_own_returns_texts_or_nothing(what: Any) -> None:
     [step] = configured_steps({f"{OWN}:gives": {"what": what}}, Sample)
-    with pytest.raises(PrepAssetsError, match=r"own_steps:gives' returns .* for r:0. It must return a reason, a text that is not empty"):
+    with pytest.raises(PrepAssetsError, match=r"own_steps:gives' returns .* for r:0. It must return a reason, a line of up to 100"):
         step.make().judge(Examples(["r:0"], [document("text")]))
 
 
@@ -372,6 +383,25 @@ def test_a_step_that_ends_its_process_is_named_with_the_record(killed: bool, how
     with pytest.raises(PrepAssetsError, match=rf"own_steps:ends': its process {how}.* on r:17\. Correct it"):
         step.make().judge(examples)
     assert step.make().judge(Examples(["r:0"], [document("text")])).found == {}
+
+
+def test_a_step_that_ends_its_process_stops_the_build_with_its_name(tmp_path: Path) -> None:
+    workspace = of(tmp_path, {f"{OWN}:exits_at_once": {}}, ROWS[:2])
+    with pytest.raises(PrepAssetsError, match=r"sft_quality\[rows\]: quality step '.*:exits_at_once': its process ended with exit code 4 on .*:1\. Correct"):
+        build(workspace, "sft_quality", "rows")
+
+
+def test_a_step_that_forks_or_has_classes_of_its_own_is_answered_once() -> None:
+    """The answer of a fork that came back would be taken for that of the next call, and a class of its own be loaded in the build."""
+    blocks = [Examples([f"r:{number}"], [document("text")]) for number in range(3)]
+    for name, found in (("comes_back_twice", {}), ("own_texts", {0: ("own", f"says {OWN}:own_texts")})):
+        [step] = configured_steps({f"{OWN}:{name}": {}}, Sample)
+        judged = [step.make().judge(block).found for block in blocks]
+        assert judged == [found] * 3
+        assert all(type(reason) is str for each in judged for reason, _ in each.values())
+    [step] = configured_steps({f"{OWN}:raises_unsaid": {}}, Sample)
+    with pytest.raises(PrepAssetsError, match="raises_unsaid' raised .*Unsaid: <exception str"):
+        step.make().judge(blocks[0])
 
 
 def test_a_step_that_ends_its_process_while_it_is_loaded_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

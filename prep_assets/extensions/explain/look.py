@@ -43,7 +43,7 @@ def inspect(
     as_json: bool = False,
 ) -> Answer:
     workspace = Workspace.open()
-    published = one_store(workspace, asset, partition)
+    published = one_store(workspace, asset, partition, last=is_quality(asset))
     with reading(published):
         if row is None:
             row = first_found(published) if is_quality(asset) else 0
@@ -157,10 +157,13 @@ def quarantine(
     count: Annotated[int, typer.Option("-n", min=1, help="How many records to show.")] = 10,
 ) -> Answer:
     workspace = Workspace.open()
-    published, _ = stores_of(workspace, asset, partition)
+    published, _ = stores_of(workspace, asset, partition, last=True)
+    held_back = [store.manifest.label for store in published if workspace.published(asset, store.manifest.partition) != store]
     counts, records = _counts(published, reason), list(islice(_rejections(workspace, published, reason, count), count))
 
     def show(console: Console) -> None:
+        for name in held_back:
+            console.print(f"{name}: of the last build, which is not published because a check fails", style="yellow")
         if not counts:
             above = asset_named(asset, workspace).upstream(workspace)
             feeds = "".join(f"; what feeds it: prep-assets quarantine {name}" for name in above)

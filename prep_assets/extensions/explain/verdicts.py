@@ -22,8 +22,8 @@ def found_of(published: Published) -> Iterator[tuple[tuple[int, int], str, str, 
             yield at, QUALITY, verdict["dropped"], verdict["detail"]
         for found in verdict.get(FOUND, ()):
             step, _, rest = found.partition("/")
-            reason, _, detail = rest.partition(": ")
-            yield at, step, reason, detail
+            reason, _, detail = rest.partition("): ")  # behind the action: a reason may have a colon
+            yield at, step, f"{reason})", detail
 
 
 def first_found(published: Published) -> int:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import atexit
 import os
 import pickle
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import lru_cache
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from threading import Lock
+from threading import Lock, Timer
+from time import monotonic
 from typing import Any, TypeVar
 
 from prep_assets import limits
@@ -29,18 +32,7 @@ LATE = 5.0
 
 
 class Ended(PrepAssetsError):
-    """The process ended in the middle of a call.
-
-    Args:
-        whose: whose process it was.
-        how: how it ended.
-        on: the record, or block of them, that it was called for; empty while it was loaded.
-    """
-
-    def __init__(self, whose: str, how: str, on: str) -> None:
-        where, remedy = (f" on {on}", "; or leave out by `where` what it cannot judge") if on else (" while it was loaded", "")
-        super().__init__(f"{whose} {how}{where}. Correct it, so that it ends no process{remedy}")
-        self.how = how
+    """The process ended in the middle of a call."""
 
 
 _LOCK = Lock()
@@ -60,7 +52,8 @@ def call_apart(whose: str, on: str, function: Callable[..., T], *args: Any, **op
     """Call a function of a module, whose arguments and result can be pickled, in a process that stays for the next call.
 
     Args:
-        whose, on: see `Ended`.
+        whose: whose process it is, for errors.
+        on: the record, or block of them, that it is called for; empty while it is loaded.
         args: the address of the user's function first.
 
     Raises:
@@ -68,18 +61,28 @@ def call_apart(whose: str, on: str, function: Callable[..., T], *args: Any, **op
         PrepAssetsError: it answers no signal, as in a call of a C library, and is killed.
         Exception: what the function raises.
     """
+    call = pickle.dumps((function, args, options, (limits.SECONDS, limits.BYTES)))
     with _LOCK:
         process, connection = _process()
+        late, began = Timer(longest := 2 * limits.SECONDS + LATE, os.killpg, (process.pid, signal.SIGKILL)), monotonic()
+        late.start()
         try:
-            connection.send_bytes(pickle.dumps((function, args, options, (limits.SECONDS, limits.BYTES))))
-            if not connection.poll(longest := 2 * limits.SECONDS + LATE):
-                _end()
-                raise PrepAssetsError(f"{args[0]}: one call takes more than {longest:g} seconds, and cannot be interrupted. Correct it")
+            connection.send_bytes(call)
             is_raised, result = pickle.loads(connection.recv_bytes())
-        except (EOFError, OSError):
-            del _PROCESSES[os.getpid()]
-            connection.close()
-            raise Ended(whose, how_ended(process.wait()), on) from None
+        except Exception:  # whatever was written into its file descriptors
+            if not (is_late := monotonic() - began > longest):
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(LATE)
+            _end()
+            if is_late:
+                raise PrepAssetsError(f"{args[0]}: one call takes more than {longest:g} seconds, and cannot be interrupted. Correct it") from None
+            where, remedy = (f" on {on}", "; or leave out by `where` what it cannot judge") if on else (" while it was loaded", "")
+            raise Ended(f"{whose} {how_ended(process.returncode)}{where}. Correct it, so that it ends no process{remedy}") from None
+        except BaseException:  # Ctrl-C: its answer is none to the next call
+            _end()
+            raise
+        finally:
+            late.cancel()
     if is_raised:
         raise result
     return result  # type: ignore[no-any-return]
@@ -89,7 +92,8 @@ def call_apart(whose: str, on: str, function: Callable[..., T], *args: Any, **op
 def _end() -> None:
     if called := _PROCESSES.pop(os.getpid(), None):
         process, connection = called
-        process.kill()
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # with what it forked
         connection.close()
         process.wait()
 
@@ -97,7 +101,7 @@ def _end() -> None:
 def main() -> None:
     """Call what the connection asks for whose file descriptor is the argument, until it is closed."""
     limits.interrupt_main_thread()
-    connection = Connection(int(sys.argv[1]))
+    connection, process = Connection(int(sys.argv[1])), os.getpid()
     while True:
         try:
             function, args, options, (limits.SECONDS, limits.BYTES) = pickle.loads(connection.recv_bytes())
@@ -107,6 +111,8 @@ def main() -> None:
             answer = pickle.dumps((False, function(*args, **options)))
         except Exception as error:
             answer = pickle.dumps((True, portable(error)))
+        if os.getpid() != process:  # a fork that came back
+            os._exit(0)
         connection.send_bytes(answer)
 
 

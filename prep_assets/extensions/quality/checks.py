@@ -31,7 +31,8 @@ def _not_blocked(store: Store) -> Verdict:
         record, _, found = first.partition(": ")  # the record as in files, counted from 0
         record = renumbered(record, 1)
         detail = f"{', '.join(blocking)} must not be found, and was; first {record}: {found}"
-        return Verdict(False, f"{detail}. Mend the source, or set the step's action to drop", numbers, Worst(record, reason))
+        remedy = f"See all: prep-assets quarantine {store.asset.name}. Mend the source, or set the step's action to drop"
+        return Verdict(False, f"{detail}. {remedy}", numbers, Worst(record, reason))
     held = f"{counts['examples']:,} examples, {counts['dropped']:,} of them dropped, none that blocks"
     return Verdict(True, held, numbers)
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, cached_property
 from itertools import chain, repeat
-from traceback import extract_tb
+from traceback import extract_tb, format_exception_only
 from typing import Any, Literal, TypeVar, get_args
 
 import msgspec
@@ -365,9 +365,11 @@ def _own_step(path: str, options: Mapping[str, Any]) -> Step:
     def judge(examples: Examples) -> Judged:
         try:
             return called(examples, len(examples), f"a block from {examples.ids[0]} to {examples.ids[-1]}")
-        except Ended as ended:
+        except Ended:
             record = bisect_left(range(len(examples)), True, key=lambda at: ends(examples, at + 1))
-            raise Ended(whose, ended.how, examples.ids[record]) if record < len(examples) else ended from None
+            if record < len(examples):
+                called(examples, record + 1, examples.ids[record])
+            raise
 
     return by_block(judge)
 
@@ -381,20 +383,21 @@ def _loaded(path: str, options: Mapping[str, Any]) -> None:
 
 
 def _judged_by(path: str, options: Mapping[str, Any], examples: Examples) -> Judged:
-    must = "It must return a reason, a text that is not empty, or None for each example"
+    must = "It must return a reason, a line of up to 100 printable characters, or None for each example"
     try:
         reasons = own("quality step", path)(examples, **options)
     except PrepAssetsError:
         raise
     except (Exception, SystemExit, GeneratorExit, KeyboardInterrupt) as error:  # a user's function may raise anything
         frame, block = extract_tb(error.__traceback__)[-1], f"a block from {examples.ids[0]} to {examples.ids[-1]}"
-        raised = f"{type(error).__name__}: {error} ({frame.filename}, line {frame.lineno})"
+        raised = f"{''.join(format_exception_only(error)).strip()} ({frame.filename}, line {frame.lineno})"
         raise PrepAssetsError(f"quality step {path!r} raised {raised}, on {block}. {must}") from error
     is_list = isinstance(reasons, list | tuple)
     if not is_list or len(reasons) != len(examples):
         returned = f"{len(reasons):,} reasons" if is_list else type(reasons).__name__
         raise PrepAssetsError(f"quality step {path!r} returns {returned} for {len(examples):,} examples. {must}")
     for number, reason in enumerate(reasons):
-        if reason is not None and not (isinstance(reason, str) and reason.strip()):
-            raise PrepAssetsError(f"quality step {path!r} returns {reason!r} for {examples.ids[number]}. {must}")
-    return Judged({number: (reason, f"says {path}") for number, reason in enumerate(reasons) if reason is not None})
+        if reason is not None and not (isinstance(reason, str) and reason.strip() and reason.isprintable() and len(reason) <= 100):
+            raise PrepAssetsError(f"quality step {path!r} returns {reason!r:.100} for {examples.ids[number]}. {must}")
+    # a string of the user's own class would be read by the user's code
+    return Judged({number: (str.__str__(reason), f"says {path}") for number, reason in enumerate(reasons) if reason is not None})
