@@ -62,6 +62,16 @@ def exits_at_once(examples: Examples) -> Sequence[str | None]:
     os._exit(4)
 
 
+def hashes(examples: Examples) -> Sequence[str | None]:
+    """Goes by hashes, which are others in every process."""
+    return [f"hash {hash(text)}" for text in examples.texts]
+
+
+def first_of_block(examples: Examples) -> Sequence[str | None]:
+    """Looks at what else is in the block."""
+    return ["first" if at == 0 else None for at in range(len(examples))]
+
+
 def sleeps(examples: Examples) -> Sequence[str | None]:
     """Waits for ever."""
     time.sleep(3600)

@@ -129,7 +129,9 @@ def test_a_step_that_blocks_publishes_nothing(tmp_path: Path, monkeypatch: pytes
     workspace = of(tmp_path, {f"{OWN}:short": {"action": "block"}})
     monkeypatch.setenv("PREP_ASSETS_CONFIG_DIR", str(workspace.configs))
     monkeypatch.setenv("PREP_ASSETS_STORE_DIR", str(workspace.stores))
-    with pytest.raises(CheckFailed, match=r"short_answer must not be found, and was; first rows.jsonl:1.* See all: prep-assets quarantine sft_quality\."):
+    with pytest.raises(
+        CheckFailed, match=r"short_answer must not be found, and was; first rows.jsonl:1.* See all: prep-assets quarantine sft_quality\."
+    ):
         build(workspace, "sft_tokens", "rows")
     assert workspace.published("sft_quality", "rows") is None
     assert workspace.published("sft_tokens", "rows") is None
@@ -387,8 +389,16 @@ def test_a_step_that_ends_its_process_is_named_with_the_record(killed: bool, how
 
 def test_a_step_that_ends_its_process_stops_the_build_with_its_name(tmp_path: Path) -> None:
     workspace = of(tmp_path, {f"{OWN}:exits_at_once": {}}, ROWS[:2])
-    with pytest.raises(PrepAssetsError, match=r"sft_quality\[rows\]: quality step '.*:exits_at_once': its process ended with exit code 4 on .*:1\. Correct"):
+    with pytest.raises(
+        PrepAssetsError, match=r"sft_quality\[rows\]: quality step '.*:exits_at_once': its process ended with exit code 4 on .*:1\. Correct"
+    ):
         build(workspace, "sft_quality", "rows")
+
+
+@pytest.mark.parametrize("name", ["hashes", "first_of_block"])
+def test_a_step_that_goes_by_its_process_or_its_block_is_named(tmp_path: Path, name: str) -> None:
+    with pytest.raises(CheckFailed, match=rf"verdicts_again: row .* of file 1: dropped is .*\. {OWN}:{name} must judge each example alone"):
+        build(of(tmp_path, {f"{OWN}:{name}": {}}), "sft_quality", "rows")
 
 
 def test_a_step_that_forks_or_has_classes_of_its_own_is_answered_once() -> None:
@@ -400,7 +410,7 @@ def test_a_step_that_forks_or_has_classes_of_its_own_is_answered_once() -> None:
         assert judged == [found] * 3
         assert all(type(reason) is str for each in judged for reason, _ in each.values())
     [step] = configured_steps({f"{OWN}:raises_unsaid": {}}, Sample)
-    with pytest.raises(PrepAssetsError, match="raises_unsaid' raised .*Unsaid: <exception str"):
+    with pytest.raises(PrepAssetsError, match=r"raises_unsaid' raised .*Unsaid: <exception str"):
         step.make().judge(blocks[0])
 
 

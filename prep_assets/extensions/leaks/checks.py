@@ -96,16 +96,11 @@ def _fault_of_counts(counts: Mapping[str, Any], must: Mapping[str, Any]) -> str:
 
 
 def _no_leaks(store: Store) -> Verdict:
-    verdict = _searched(store)
-    short = uncovered(store.manifest.counts)
-    return replace(verdict, summary=f"{verdict.summary}. {short}") if short else verdict
-
-
-def _searched(store: Store) -> Verdict:
     counts, policy = store.manifest.counts, store.recipe["policy"]
+    more = f". {short}" if (short := uncovered(counts)) else ""
     numbers = {"examples": counts["examples"], "leaks": counts["leaks"], **counts["by_set"]}
     if not counts["leaks"]:
-        return Verdict(True, f"{counts['examples']:,} examples, none of which holds a held-out text", numbers)
+        return Verdict(True, f"{counts['examples']:,} examples, none of which holds a held-out text{more}", numbers)
     record, _, detail = counts["first"].partition(" ")  # the record as in files, counted from 0
     record = renumbered(record, 1)
     held = ", ".join(f"{name} ({count:,})" for name, count in counts["by_set"].items())
@@ -114,9 +109,9 @@ def _searched(store: Store) -> Verdict:
         remedy = (
             f"See them with `prep-assets leaks {store.asset.family} --partition {store.partition}`. Mend the source, or set policy: drop"
         )
-        return Verdict(False, f"{fault}. {remedy}", numbers, Worst(record, fault))
+        return Verdict(False, f"{fault}. {remedy}{more}", numbers, Worst(record, fault))
     kept = "refused" if policy == "drop" else "kept: policy is report"
-    return Verdict(True, f"{fault}. They are {kept}", numbers)
+    return Verdict(True, f"{fault}. They are {kept}{more}", numbers)
 
 
 def _leaks_again(store: Store) -> Verdict:

@@ -73,13 +73,15 @@ def call_apart(whose: str, on: str, function: Callable[..., T], *args: Any, **op
             if not (is_late := monotonic() - began > longest):
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(LATE)
-            _end()
+            end_process()
             if is_late:
-                raise PrepAssetsError(f"{args[0]}: one call takes more than {longest:g} seconds, and cannot be interrupted. Correct it") from None
+                raise PrepAssetsError(
+                    f"{args[0]}: one call takes more than {longest:g} seconds, and cannot be interrupted. Correct it"
+                ) from None
             where, remedy = (f" on {on}", "; or leave out by `where` what it cannot judge") if on else (" while it was loaded", "")
             raise Ended(f"{whose} {how_ended(process.returncode)}{where}. Correct it, so that it ends no process{remedy}") from None
         except BaseException:  # Ctrl-C: its answer is none to the next call
-            _end()
+            end_process()
             raise
         finally:
             late.cancel()
@@ -89,11 +91,12 @@ def call_apart(whose: str, on: str, function: Callable[..., T], *args: Any, **op
 
 
 @atexit.register
-def _end() -> None:
+def end_process() -> None:
+    """End the process, with what it forked; the next call begins another."""
     if called := _PROCESSES.pop(os.getpid(), None):
         process, connection = called
         with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)  # with what it forked
+            os.killpg(process.pid, signal.SIGKILL)
         connection.close()
         process.wait()
 
@@ -102,18 +105,16 @@ def main() -> None:
     """Call what the connection asks for whose file descriptor is the argument, until it is closed."""
     limits.interrupt_main_thread()
     connection, process = Connection(int(sys.argv[1])), os.getpid()
-    while True:
-        try:
+    with suppress(EOFError):
+        while True:
             function, args, options, (limits.SECONDS, limits.BYTES) = pickle.loads(connection.recv_bytes())
-        except EOFError:
-            return
-        try:
-            answer = pickle.dumps((False, function(*args, **options)))
-        except Exception as error:
-            answer = pickle.dumps((True, portable(error)))
-        if os.getpid() != process:  # a fork that came back
-            os._exit(0)
-        connection.send_bytes(answer)
+            try:
+                answer = pickle.dumps((False, function(*args, **options)))
+            except Exception as error:
+                answer = pickle.dumps((True, portable(error)))
+            if os.getpid() != process:  # a fork that came back
+                os._exit(0)
+            connection.send_bytes(answer)
 
 
 if __name__ == "__main__":

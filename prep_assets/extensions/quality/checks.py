@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,12 +13,13 @@ import numpy as np
 
 from prep_assets.checks.relations import same_rows
 from prep_assets.data.quarantine import renumbered
+from prep_assets.extensions.quality.apart import end_process
 from prep_assets.extensions.quality.examined import source_to_judge
 from prep_assets.extensions.quality.judging import MOST_SHARES, Verdicts, judged_domain
 from prep_assets.extensions.quality.proofs.known_verdicts import DEFAULTS, KNOWN
 from prep_assets.extensions.quality.steps import Configured, Examples, Judged, by_block, corrupted_examples, quality_steps
 from prep_assets.pipeline.asset import Check, Store
-from prep_assets.pipeline.verdicts import FOUND, read_verdicts
+from prep_assets.pipeline.verdicts import read_verdicts
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.samples import document
 from prep_assets.stores.guards import Guards, load_array
@@ -33,8 +35,7 @@ def _not_blocked(store: Store) -> Verdict:
         detail = f"{', '.join(blocking)} must not be found, and was; first {record}: {found}"
         remedy = f"See all: prep-assets quarantine {store.asset.name}. Mend the source, or set the step's action to drop"
         return Verdict(False, f"{detail}. {remedy}", numbers, Worst(record, reason))
-    held = f"{counts['examples']:,} examples, {counts['dropped']:,} of them dropped, none that blocks"
-    return Verdict(True, held, numbers)
+    return Verdict(True, f"{counts['examples']:,} examples, {counts['dropped']:,} of them dropped, none that blocks", numbers)
 
 
 def _judged_again(store: Store) -> Verdict:
@@ -45,8 +46,9 @@ def _judged_again(store: Store) -> Verdict:
     if fault := numbering_fault():
         return Verdict(False, fault, {}, Worst("numbers", fault))
     source = source_to_judge(store.workspace, store.asset.family, store.partition)
+    end_process()  # in another process, and beside others, a step of one's own must say the same
     with TemporaryDirectory() as folder:
-        again = judged_domain(source, Path(folder) / "again" / "payload")
+        again = judged_domain(source, Path(folder) / "again" / "payload", halved=True)
     for name, values in again.left().items():
         if not np.array_equal(load_array(store.directory / name, Guards()), values):
             detail = f"{name} is not what the steps leave for later domains when they judge again"
@@ -54,7 +56,10 @@ def _judged_again(store: Store) -> Verdict:
     table = read_verdicts(store.published)
     if fault := _counts_fault(store, table):
         return Verdict(False, fault, {"rows_compared": table.num_rows}, Worst("counts", fault))
-    return same_rows(table, again.table())
+    verdict, own = same_rows(table, again.table()), [name for name, _ in store.recipe["steps"] if ":" in name]
+    if verdict.passed or not own:
+        return verdict
+    return replace(verdict, summary=f"{verdict.summary}. {', '.join(own)} must judge each example alone, and always say the same")
 
 
 def _counts_fault(store: Store, table: Any) -> str:
@@ -77,8 +82,6 @@ def _counts_fault(store: Store, table: Any) -> str:
         # a step that notes what is alike drops one of two on two sides of a split
         if actions.get(step, "") not in (action, "note" if action == "drop" else action):
             return f"it counts {found!r}, and the configuration has {', '.join(f'{name}: {does}' for name, does in actions.items())}"
-    if any(reason.endswith((" (note)", " (block)")) for reason in counts["found"]) and FOUND not in table.column_names:
-        return f"the manifest counts what steps found, and no column {FOUND!r} says where"
     return ""
 
 
@@ -88,17 +91,17 @@ def known_fault(name: str) -> str:
         return f"{name} has the defaults {defaults}, and must have {DEFAULTS[name]}"
     for known in KNOWN[name]() if name in KNOWN else ():
         verdicts = Verdicts([Configured(name, "drop", partial(quality_steps()[name].factory, **known.options), {})])
-        middle = len(known.examples) // 2
-        for block in (known.examples[:middle], known.examples[middle:]):
-            verdicts.add(verdicts.judged(corrupted_examples(block)))
+        examples = corrupted_examples(known.examples)
+        for block in examples.halves or [examples]:
+            verdicts.add(verdicts.judged(block))
         verdicts.finish()
         found = {at: f"{reason}: {detail}" for at, (reason, detail) in sorted(verdicts.dropped.items())}
         notes = {note: verdicts.notes[f"{name}.{note}"] for note in known.notes}
         if found.keys() != known.found.keys() or any(
             not found[at].startswith(why if ":" in why else f"{why}:") for at, why in known.found.items()
         ):
-            texts = corrupted_examples(known.examples).texts
-            return f"{name} finds {found or 'nothing'} in examples in which it must find {known.found or 'nothing'}: {texts!r:.300}"
+            must = f"in examples in which it must find {known.found or 'nothing'}: {examples.texts!r:.300}"
+            return f"{name} finds {found or 'nothing'} {must}"
         if notes != known.notes:
             return f"{name} notes {notes}, and must note {known.notes}"
     return ""

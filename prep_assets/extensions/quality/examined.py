@@ -70,11 +70,12 @@ def source_to_judge(workspace: Workspace, family: str, name: str) -> Source:
     return replace(Source.of(workspace, kind, name, gives=options.form_of(name)), refuses=())
 
 
-def examples_of(reading: Reading, doing: str) -> Iterator[tuple[Examples, Sequence[Item], bool]]:
-    """Yield the examples of a domain in blocks, in columns and with their records, and whether their file is held out."""
-    for items, in_test in reading.examples(doing, _Unwritten(), block_bytes=BLOCK_BYTES):
-        rows = [item.record.payload for item in items]
-        yield Examples([item.id for item in items], [item.example for item in items], solutions_of(reading.domain, rows)), items, in_test
+def examples_of(reading: Reading, doing: str, halved: bool = False) -> Iterator[tuple[Examples, Sequence[Item], bool]]:
+    """Yield the examples of a domain in blocks, or halves of them, in columns and with their records, and whether their file is held out."""
+    for block, in_test in reading.examples(doing, _Unwritten(), block_bytes=BLOCK_BYTES):
+        for items in (block[: len(block) // 2], block[len(block) // 2 :]) if halved else (block,):
+            examples, rows = [item.example for item in items], [item.record.payload for item in items]
+            yield Examples([item.id for item in items], examples, solutions_of(reading.domain, rows)), items, in_test
 
 
 WITH_SOLUTIONS = ("gsm8k", "gsm8k_prompt")

@@ -17,7 +17,14 @@ from prep_assets.config.models import FAMILIES, family_name
 from prep_assets.data import tables
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import ConfigError
-from prep_assets.extensions.quality.examined import WITH_SOLUTIONS, examples_of, is_held_out, sides_recipe, solutions_of, source_to_judge
+from prep_assets.extensions.quality.examined import (
+    WITH_SOLUTIONS,
+    examples_of,
+    is_held_out,
+    sides_recipe,
+    solutions_of,
+    source_to_judge,
+)
 from prep_assets.extensions.quality.steps import (
     CLUSTER,
     Configured,
@@ -169,7 +176,7 @@ class Verdicts:
         dropped: number of an example → why it is dropped, by the first step that drops it.
         noted: number of an example → what steps found that note or block: ``step/reason (action): detail``.
         found: step, action and reason → how many examples.
-        first: the same → number of an example and the detail, for people to look at.
+        blocking: step and reason of what blocks → number of the first example and the detail.
         notes: step and name of a note → what it says of each example.
     """
 
@@ -182,7 +189,7 @@ class Verdicts:
         self.dropped: dict[int, tuple[str, str]] = {}
         self.noted: dict[int, list[str]] = {}
         self.found: Counter[tuple[str, str, str]] = Counter()
-        self.first: dict[tuple[str, str, str], tuple[int, str]] = {}
+        self.blocking: dict[str, tuple[int, str]] = {}
 
     @property
     def places(self) -> npt.NDArray[np.int64]:
@@ -264,9 +271,9 @@ class Verdicts:
 
     def _take(self, step: Configured, judged: Judged, base: int) -> None:
         for number, (reason, detail) in judged.found.items():
-            kind = (step.name, step.action, reason)
-            self.found[kind] += 1
-            self.first.setdefault(kind, (base + number, detail))
+            self.found[step.name, step.action, reason] += 1
+            if step.action == "block":
+                self.blocking.setdefault(f"{step.name}/{reason}", (base + number, detail))
             if step.action == "drop":
                 self.dropped.setdefault(base + number, (reason, f"{detail} ({step.name})"))
             else:
@@ -277,12 +284,8 @@ class Verdicts:
     def shares(self) -> dict[str, float]:
         """Note and text → the share of examples that have it, for notes that are a few texts, such as languages."""
         counted = {name: Counter(values) for name, values in self.notes.items() if values and isinstance(values[0], str)}
-        return {
-            f"{name}.{text}": count / self.count
-            for name, counts in counted.items()
-            for text, count in sorted(counts.items())
-            if len(counts) <= MOST_SHARES
-        }
+        few = {name: sorted(counts.items()) for name, counts in counted.items() if len(counts) <= MOST_SHARES}
+        return {f"{name}.{text}": count / self.count for name, counts in few.items() for text, count in counts}
 
     def table(self) -> Any:
         """All verdicts as a table of Arrow, a row for each example in the order of the sources."""
@@ -308,11 +311,12 @@ def as_read(domain: Domain, form: type, examples: Sequence[Example]) -> Examples
     return Examples(corrupted.ids, [apply(convert, row) for row in rows], solutions_of(domain, rows))
 
 
-def judged_domain(source: Source, payload: Path) -> Verdicts:
+def judged_domain(source: Source, payload: Path, *, halved: bool = False) -> Verdicts:
     """Read a domain, and let its steps judge its examples, in shards if there are workers.
 
     Args:
         payload: of the store that is written.
+        halved: whether to judge each half of a block apart.
     """
     family, verdicts = family_name(source.kind), Verdicts(steps_of(source.family, source.name))
     for domain in domains_before(family, source.workspace, source.name):
@@ -325,11 +329,11 @@ def judged_domain(source: Source, payload: Path) -> Verdicts:
         runner = None  # other machines do not see the folder of a check
     shards = source.shards(source.family.cluster.shards) if runner else []
     if runner is None or len(shards) < 2 or sum(shard.size for shard in shards) < tokens.FEWEST * tables.SHARD_BYTES:
-        for block in _judged(verdicts, source, source.reading()):
+        for block in _judged(verdicts, source, source.reading(), halved):
             verdicts.add(block)
     else:
         shards = tokens.shards_without_duplicates(source, runner, shards, payload, again=True)
-        work = partial(_judged_shard, source=source.travelling(runner, tokenized=False))
+        work = partial(_judged_shard, source=source.travelling(runner, tokenized=False), halved=halved)
         for result in tokens.shard_results(source.workspace, f"judge {source.name}", runner, shards, work, payload):
             with Guards.of_work(result.folder, result.files).open(result.folder / _SHARD) as file:
                 verdicts.add_shard(file.read())
@@ -338,17 +342,17 @@ def judged_domain(source: Source, payload: Path) -> Verdicts:
     return verdicts
 
 
-def _judged(verdicts: Verdicts, source: Source, reading: Reading) -> Iterator[Block]:
+def _judged(verdicts: Verdicts, source: Source, reading: Reading, halved: bool) -> Iterator[Block]:
     compares_sides = _compares_sides(source.family, source.name)
-    for examples, items, in_test in examples_of(reading, "judge"):
+    for examples, items, in_test in examples_of(reading, "judge", halved):
         held_out = [bool(is_held_out(source.family, item, in_test)) for item in items] if compares_sides else ()
         yield verdicts.judged(examples, items, held_out)
 
 
-def _judged_shard(task: Any, folder: Path, *, source: Source) -> dict[str, int]:
+def _judged_shard(task: Any, folder: Path, *, source: Source, halved: bool) -> dict[str, int]:
     """The work of one shard."""
     verdicts = Verdicts(steps_of(source.family, source.name))
-    blocks = [*_judged(verdicts, source, source.part(task))]
+    blocks = [*_judged(verdicts, source, source.part(task), halved)]
     with WrittenFile(folder / _SHARD) as file:
         file.write(verdicts.of_shard(blocks))
     return {"examples": sum(block.count for block in blocks)}
@@ -356,21 +360,18 @@ def _judged_shard(task: Any, folder: Path, *, source: Source) -> dict[str, int]:
 
 def write_verdicts(target: Target, quarantine: Quarantine) -> Draft:
     """Judge one domain, and write the verdicts."""
-    kind, name = target.asset.family, target.partition
-    source = source_to_judge(target.workspace, kind, name)
+    source = source_to_judge(target.workspace, target.asset.family, target.partition)
     verdicts = judged_domain(source, target.payload)
     write_table(target.payload / VERDICTS, verdicts.table())
     for left, values in verdicts.left().items():
         save_array(target.payload / left, values)
     dropped = Counter(reason for reason, _ in verdicts.dropped.values())
     found = {f"{step}/{reason} ({action})": count for (step, action, reason), count in sorted(verdicts.found.items())}
-    dropping = len(verdicts.dropped)
-    counts = {"examples": verdicts.count, "kept": verdicts.count - dropping, "dropped": dropping, "found": found}
+    counts = {"examples": verdicts.count, "kept": verdicts.count - dropped.total(), "dropped": dropped.total(), "found": found}
     files, places = (*source.sources.files, *source.sources.test_files), verdicts.places
     blocking = {
-        f"{step}/{reason}": f"{files[places[0, number]].name}:{places[1, number]}: {detail}"
-        for (step, action, reason), (number, detail) in sorted(verdicts.first.items())
-        if action == "block"
+        reason: f"{files[places[0, number]].name}:{places[1, number]}: {detail}"
+        for reason, (number, detail) in sorted(verdicts.blocking.items())
     }
     shares = {f"dropped.{reason}": count / max(1, verdicts.count) for reason, count in sorted(dropped.items())} | verdicts.shares()
     return Draft({**counts, **({"blocking": blocking} if blocking else {})}, shares)

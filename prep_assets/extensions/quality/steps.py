@@ -13,7 +13,6 @@ what it needs in `judge`, and says in `finish` what it found.
 from __future__ import annotations
 
 import inspect
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, cached_property
@@ -62,6 +61,13 @@ class Examples(Struct, frozen=True, dict=True):
     def __len__(self) -> int:
         return len(self.examples)
 
+    @property
+    def halves(self) -> list[Examples]:
+        """The first half and the rest, neither empty; nothing of one example."""
+        middle = len(self) // 2
+        cuts = (slice(middle), slice(middle, None)) if middle else ()
+        return [Examples(self.ids[cut], self.examples[cut], self.solutions[cut]) for cut in cuts]
+
     @cached_property
     def parts(self) -> list[list[tuple[str, str]]]:
         """The texts of each example in order, each with its role: first those of `CONTEXT`, a tool or document each; then that of each turn; `CHOSEN` and
@@ -76,11 +82,7 @@ class Examples(Struct, frozen=True, dict=True):
     @cached_property
     def said(self) -> list[str]:
         """The same without `CONTEXT`: what rules about writing judge, since tools are no prose, and rows share them."""
-        parts = zip(self.parts, self.texts, strict=True)
-        return [
-            text if not of or of[0][0] not in CONTEXT else "\n\n".join(text for role, text in of if role not in CONTEXT)
-            for of, text in parts
-        ]
+        return ["\n\n".join(text for role, text in parts if role not in CONTEXT) for parts in self.parts]
 
 
 def _parts(example: Example) -> list[tuple[str, str]]:
@@ -341,9 +343,8 @@ def tried_on_itself(step: Configured, read: Callable[[Sequence[Example]], Exampl
     corrupted, reason = quality_steps()[step.name].corrupted
     at_work = step.make()
     at_work.learn([example for example in corrupted if isinstance(example, Prompt)])
-    judged = at_work.judge(read(corrupted))
-    finished = at_work.finish(np.ones(len(corrupted), bool))
-    return [(reason, any(found == reason for found, _ in (*judged.found.values(), *finished.found.values())))]
+    found = [at_work.judge(read(corrupted)).found, at_work.finish(np.ones(len(corrupted), bool)).found]
+    return [(reason, any(reason == why for each in found for why, _ in each.values()))]
 
 
 def _own_step(path: str, options: Mapping[str, Any]) -> Step:
@@ -351,24 +352,14 @@ def _own_step(path: str, options: Mapping[str, Any]) -> Step:
     whose = f"quality step {path!r}: its process"
     call_apart(whose, "", _loaded, path, options)
 
-    def called(examples: Examples, count: int, on: str) -> Judged:
-        part = Examples(examples.ids[:count], examples.examples[:count], examples.solutions[:count])
-        return call_apart(whose, on, _judged_by, path, options, part)
-
-    def ends(examples: Examples, count: int) -> bool:
-        try:
-            called(examples, count, "")
-        except PrepAssetsError as error:
-            return isinstance(error, Ended)
-        return False
-
     def judge(examples: Examples) -> Judged:
+        first, last = examples.ids[0], examples.ids[-1]
+        on = first if len(examples) == 1 else f"a block from {first} to {last}"
         try:
-            return called(examples, len(examples), f"a block from {examples.ids[0]} to {examples.ids[-1]}")
+            return call_apart(whose, on, _judged_by, path, options, examples)
         except Ended:
-            record = bisect_left(range(len(examples)), True, key=lambda at: ends(examples, at + 1))
-            if record < len(examples):
-                called(examples, record + 1, examples.ids[record])
+            for half in examples.halves:  # until one record is left to blame
+                judge(half)
             raise
 
     return by_block(judge)
