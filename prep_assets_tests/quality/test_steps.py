@@ -625,6 +625,45 @@ def test_ids_behind_their_names_and_keys_of_more_services(text: str) -> None:
     assert [clean[start:end] for _, start, end in dict(values_of([clean], KINDS)).get(0, [])] == re.findall("{(.*)}", text)
 
 
+@cells(
+    "text",
+    [
+        # lines that end within a value
+        "Take {4461 0033\n0766 6196} now", "Karte {3430 146730\r\n02454}, danke", "> pay {4326 9910\n> 2374 0953} 12/27", "call {+49 30\n901820} now",
+        "Tel. {+1 (303)\r\n671-2562}", "IBAN {DE89 3704 0044\r\n> 0532 0130 00}, {+81<br>90-7070-2138}", "{+49 30 901820}\n94105\n17",
+        "4461 0033\n0766 6196", "Sums:\n4461\n0033\n0766\n6196", "x = +49 30\n", "{4461 0033 0766 6196}\n2024 1131",
+        # colours, and signs that nobody sees
+        "\x1b[1;31m{81.2.69.142}\x1b[0m", "\\u001b[32m{anna@mail.ru}\\u001b[0m", "\x1b[K{DE89370400440532013000}", "\u202a{+49 151\u200e 23456789}\u202c",
+        "{4012\u00ad8888\u00ad8888\u00ad1881}", "{an\u202cna@ma\u2066il.ru}",
+        # ends of addresses
+        "{müller@web.de}", "{anna@mail.ru}-- yes", "{anna@mail.ru}-", "print(f'{anna@mail.ru}')", "{o'neil@mail.ru}", "मेल {अन्ना@डाटा.भारत} पर",
+        "{อันนา@ไทย.ไทย}", "from {2a02:908::1234}: refused", "[{+44 7780 330404}](tel:x)",
+        "Call me today at [{(415) 555-2671}](tel:x), please, we have much to talk about.",
+        "{+49 30 901820}/12/27", "IDs: 身份证 {110105 19491231 002X}",
+        "{glsa_a1B2c3D4a1B2c3D4a1B2c3D4a1B2c3D4_0a1b2c3d}", "{SK0a1b2c3d0a1b2c3d0a1b2c3d0a1b2c3d}",
+        # versions, headings, tables, ids in URLs, sums, prices, other numbers
+        'opencv==4.6.8.44, Version="2.16.8.11", AssemblyVersion("3.9.11.16"), EC 2.5.1.18, RFC 5321 4.5.3.1', "ip.addr=={81.2.69.142}", "# 5.7.2.9 Results",
+        "4648 7477 3186 3292 2486 1741", "card {4648 7477 3186 3292} 2486 1741", "https://x.com/u/status/4640716116022004517, 588665495517200384",
+        "卡 {6222 0210 0111 6245 702}, my visa is {4640716116022004517}", "https://facebook.com/372083064997741", "https://x.org/?card={372083064997741}",
+        "= 3600000000000 + 62426244000", "x + 49 30 901820 = y", "O valor é 960 760 553 €, e nós falamos sobre isso ontem à noite, em Lisboa.",
+        "doi 10.1111/0081-1750.00098", "integers(-2147483648, 2147483647), seeds = [3134027055, 4079264063], as we said in the text before this one.",
+        "y = W@x.shape or A@B.inverse()", "hf_xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx",
+    ],
+)  # fmt: skip
+def test_borders_of_values_and_what_only_looks_like_one(text: str) -> None:
+    """What stands in braces, and nothing else."""
+    clean = re.sub("[{}]", "", text)
+    found = dict(values_of([clean], KINDS)).get(0, [])
+    assert [clean[start:end] for _, start, end in found] == re.findall("{([^}]*)}", text)
+    assert not [*private_data_left(redacted(clean, KINDS), KINDS)]
+
+
+def test_addresses_of_one_host_are_one_value_and_keys_of_aws_stand_in_pairs() -> None:
+    key, secret = "AKIA" + "Q7" * 8, "wJalrXUtnFEMI/K7MDENG/bPxRfiCYzzzzzzzKEY"
+    assert redacted(r"\{anna, b.zoe\}@cs.uni.edu and {x}@{host}", KINDS) == "<EMAIL_ADDRESS> and {x}@{host}"
+    assert redacted(f"id,secret\n{key},{secret}", KINDS) == "id,secret\n<SECRET>,<SECRET>"
+
+
 @pytest.mark.parametrize(
     ("text", "is_address"),
     [
@@ -710,7 +749,7 @@ PIECES = [
     "xoxb-",
     "sk-",
     "aws key ",
-    *("%40", "&#64;", " (at) ", "%20", "card", "4012,", "8888,"),
+    *("%40", "&#64;", " (at) ", "%20", "card", "4012,", "8888,", "\r\n> ", "\x1b[32m", "4012 8888", "x.org/"),
 ]
 PIECES += ["-----BEGIN RSA PRIVATE KEY-----\n", "BSN ", "RSSMRA85T10A562S"]
 

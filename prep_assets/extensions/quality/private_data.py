@@ -15,7 +15,7 @@ from prep_assets.samples import document
     source="phonenumbers, python-stdnum, email-validator, rules of detect-secrets, and forms that services publish",
     corrupted=((document("Write to maria.lopez@correo.es or call +34 612 345 678."),), "private_email"),
     libraries=("phonenumbers", "py3langid", "python-stdnum", "email-validator", "bc-detect-secrets"),
-    version=11,
+    version=12,
 )
 def private_data(*, kinds: tuple[Kind, ...] | list[Kind] = KINDS, countries: list[str] | None = None) -> Step:
     """Examples with e-mail addresses, phone numbers, public IP addresses, card numbers, IBANs, national ids, or keys and tokens of services.

@@ -74,17 +74,19 @@ def plain(text: str) -> str:
 # Encoded texts. Places are those of the text as it is, so that no library can decode it first.
 
 _AT, _DOT = "@|at|ät|arroba|ch[iıİ]occ[iıİ]ola|собака|アット", r"\.|dot|punkt|punto|ponto|po[iıİ]nt|punt|nokta|kropka|точка|ドット"
-_INVISIBLE = "\u200b-\u200d\u2060\ufeff"
+_INVISIBLE = "\u00ad\u034f\u061c\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff"
 _ENCODED = re.compile(
-    rf"[&%\\(\[{{<{_INVISIBLE}](?:"
+    rf"[&%\\(\[{{<\x1b{_INVISIBLE}](?:"
     r"(?<=&)(?:#[0-9]{1,7}|#[xX][0-9A-Fa-f]{1,6}|[A-Za-z][A-Za-z0-9]{1,30});"
     r"|(?<=%)(?:[2-7][0-9A-Fa-f]|[c-fC-F][0-9A-Fa-f](?:%[89abAB][0-9A-Fa-f]){1,3})"
     r"|(?<=\\)(?:u[0-9A-Fa-f]{4}|x[0-9A-Fa-f]{2})"
     rf"|(?<=[(\[{{<]) ?(?i:(?P<at>{_AT})|(?P<dot>{_DOT})) ?[)\]}}>]"
-    r"|(?<=<)(?:(?P<cells>/t[dh]>\s*<t[dh](?:\s[^<>@0-9]{0,80})?>)|(?P<tag>!--[^<>@0-9]{0,80}-->|/?(?:b|code|em|font|i|mark|span|strong|u|wbr)(?:\s[^<>@0-9]{0,80})?/?>))"
+    r"|(?P<cells>(?<=<)(?:/t[dh]>\s*<t[dh](?:\s[^<>@0-9]{0,80})?|br ?/?)>|(?<=\x1b)\[[0-9;]{0,16}[A-Za-z])"
+    r"|(?<=<)(?P<tag>!--[^<>@0-9]{0,80}-->|/?(?:b|code|em|font|i|mark|span|strong|u|wbr)(?:\s[^<>@0-9]{0,80})?/?>)"
     rf"|(?<=[{_INVISIBLE}])[{_INVISIBLE}]*)"
 )
-"""Entities of HTML, bytes of URLs, escapes of JSON and of strings, ``(at)`` and ``[dot]``, spaces without width, and tags inside a value or between cells."""
+"""Entities of HTML, bytes of URLs, escapes of JSON and of strings, ``(at)`` and ``[dot]``, spaces without width, colours of terminals, and tags inside a
+value or between cells."""
 _REST = re.compile(
     r"[\w.+%-]+ ?(?:\.\w|[\[({<])|(?P<country>[a-z]{2})(?![a-z0-9_-])|[^\W\d_]{2,6}(?<![A-Za-z])(?!\w)"
     r"|(?:com|net|org|edu|gov|int|mil|info|biz|name|dev|app|site|online|shop|store|tech|cloud|email|xyz|blog|live|news|world|agency)(?![a-z0-9_-])",
@@ -108,7 +110,7 @@ _SPOKEN = re.compile(
 )
 _SAID = re.compile(" (?:@|arroba|chiocciola|собака|ät|dot|DOT|punkt) ")
 """What an address that is spelt without brackets has one of."""
-_MAY_BE_ENCODED = rf"&[#A-Za-z]|%[2-7c-fC-F]|\\[ux]|[(\[{{<] ?(?i:{_AT}|{_DOT}) ?[)\]}}>]|</?[A-Za-z!]|[{_INVISIBLE}]|{_SAID.pattern}"
+_MAY_BE_ENCODED = rf"&[#A-Za-z]|%[2-7c-fC-F]|\\[ux]|[(\[{{<] ?(?i:{_AT}|{_DOT}) ?[)\]}}>]|</?[A-Za-z!]|[\x1b{_INVISIBLE}]|{_SAID.pattern}"
 """A pattern of RE2 for what every text with escapes has: quicker for many texts, as RE2 compiles it each time."""
 
 
@@ -158,7 +160,7 @@ def _escapes(text: str) -> Iterator[tuple[int, int, str]]:
         elif found[0][0] not in "&%\\":
             if text[low - 1 : low].isascii() and text[high : high + 1].isascii():
                 yield low, high, ""
-        elif (meant := chr(int(found[0][2:], 16)) if found[0][:2] == "\\x" else replaced(found)) != found[0]:
+        elif (meant := chr(int(found[0][2:], 16)) if found[0][0] == "\\" else replaced(found)) != found[0]:
             yield low, high, meant
 
 
@@ -239,7 +241,7 @@ def _chains(codes: npt.NDArray[np.uint8], digits: Ints) -> tuple[Ints, npt.NDArr
         digits: where it has digits, and where it ends: int64[d + 1].
     """
     firsts, marks = np.zeros(len(digits) - 1, np.int64), np.zeros(len(digits) - 1, np.uint8)
-    size, close, group, mark, plus = 0, 0, 0, 0, True
+    size, close, above, group, mark, plus = 0, 0, 0, 0, 0, True
     for number in range(len(firsts)):
         at, gap = digits[number], digits[number + 1] - digits[number]
         before, after, more = codes[at - 1], codes[at + 1], codes[at + 2]
@@ -252,14 +254,15 @@ def _chains(codes: npt.NDArray[np.uint8], digits: Ints) -> tuple[Ints, npt.NDArr
             continue
         if group == 4 and number + 9 < len(firsts) and digits[number + 9] - digits[number - 3] <= 24:
             marks[number - 3] |= _FOURS
-        apart, behind_plus, group = gap > 5, False, 0
+        is_broken = gap < 8 and ord("\n") in (after, more, codes[at + 3])  # a line may end within a card or a phone number
+        apart, behind_plus, group = gap > 5, is_broken and plus, 0
         for place in range(max(at + 1, at + gap - 5), at + gap):
             apart |= not _BETWEEN[codes[place]]
             behind_plus |= codes[place] == ord("+")
         # digits of a card or an id have at most one sign between any two; six of an id have a letter or another sign behind
         if apart or gap > 2 or not (after == ord(" ") or ord("-") <= after <= ord("/")):
             is_more = after >= ord("A") or after == ord("+") or (after == ord(" ") and more >= ord("A"))
-            mark, close = mark | _CARD * (close > 12) | _ID * (close + is_more > 6), 0
+            mark, above, close = mark | _CARD * (above + close > 12) | _ID * (close + is_more > 6), close * is_broken, 0
         if apart:
             firsts[number], marks[number] = digits[number + 1 - size], marks[number] | mark | _PHONE * (size > (5 if plus else 6))
             size, mark, plus = 0, 0, behind_plus

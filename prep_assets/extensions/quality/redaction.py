@@ -33,7 +33,11 @@ from prep_assets.extensions.quality.steps import text_of
 # Cards: digits of a brand's length, in groups, with their check digit.
 
 _DIGITS = re.compile("[0-9]+")
-_RUN = re.compile(r"(?:(?<![A-Za-z0-9])|(?<=%B))[0-9]+(?:[ -][0-9]+)*(?![A-Za-z0-9]|[.][0-9])")
+_RUN = re.compile(r"(?:(?<![A-Za-z0-9])|(?<=%B))[0-9]+(?:[ -]\0*[0-9]+)*(?![A-Za-z0-9]|[.][0-9])")
+_PATH = re.compile(r"[A-Za-z0-9]\.[a-z]{2,6}/(?:[^\s?=]{0,40}/)?$")
+"""Of a URL, before a part of it."""
+_BREAK = re.compile(r"(?<=[0-9)])[ -]?\r?\n[> ]{0,4}(?=[0-9(])")
+"""The end of a line within a number."""
 _BRANDS: tuple[tuple[re.Pattern[str], tuple[int, ...]], ...] = (
     (re.compile("4"), (19, 16, 13)),  # Visa
     (re.compile("5[1-5]|222[1-9]|22[3-9]|2[3-6]|27[01]|2720|220[0-4]"), (16,)),  # Mastercard, Mir
@@ -59,11 +63,16 @@ _OF_CARDS = re.compile(
 
 
 def _cards(text: str) -> Places:
-    for run in _RUN.finditer(text):
-        groups = [*_DIGITS.finditer(text, *run.span())]
-        for number, first in enumerate(groups):
+    whole = _BREAK.sub(lambda broken: " ".ljust(len(broken[0]), "\0"), text)
+    for read, run in ((either, run) for either in dict.fromkeys((text, whole)) for run in _RUN.finditer(either)):
+        groups = [*_DIGITS.finditer(read, *run.span())]
+        is_row = len(groups) > 5 and len(groups) % 4 and {len(each[0]) for each in groups} == {4} and not _is_named(text, run.start())
+        for number, first in enumerate(() if is_row else groups):  # a row of a table
             for until in reversed(groups[number : number + 5]):
-                if _is_grouped(text, low := first.start(), high := until.end()) and _is_card(text[low:high]):
+                low, high = first.start(), until.end()
+                breaks = text.count("\n", low, high)
+                is_whole = breaks < 2 and (not breaks or re.search(r"[^\W\d_][^\w\n]{0,9}$", text[:low]))
+                if is_whole and _is_card(read[low:high]) and _is_grouped(read, low, high):
                     yield low, high
     taken = 0
     for found in (*CARD.finditer(text), *_ONE_BY_ONE.finditer(text)):
@@ -74,10 +83,14 @@ def _cards(text: str) -> Places:
             taken = last
 
 
+def _is_named(text: str, low: int) -> bool:
+    return _OF_CARDS.search(text, max(0, low - _NEAR), low) is not None
+
+
 def _end_with_signs(text: str, found: re.Match[str]) -> int | None:
     """Where a card ends whose groups have the same signs between them; `None` if there is none, or numbers follow in the same row that are no card."""
     low, high, sign = found.start(), found.end("end"), found["sign"]
-    named = _OF_CARDS.search(text, max(0, low - _NEAR), low)
+    named = _is_named(text, low)
     if not (named or _ALONE.fullmatch(sign)) or (sign == ":" and ":" in (text[low - 1 : low], text[high : high + 1])):  # or an address
         return None
     stops = (high, found.start("more")) if found["more"] else (high,)  # or a code behind the number
@@ -100,14 +113,17 @@ def _is_grouped(text: str, low: int, high: int) -> bool:
     """Whether digits with spaces or hyphens may be a card, and not a decimal, a phone number or an IBAN."""
     sizes, before = tuple(map(len, re.findall("[0-9]+", text[low:high]))), text[max(0, low - 5) : low]
     is_decimal = re.search("[0-9][.]$|(?<![0-9])0,$|[A-Za-z]{2}[0-9]{2}[ -]$", before) or (before[-1:] == "+" and sum(sizes) < 16)
-    is_even = {*sizes} == {4} or len({*re.findall("[^0-9]", text[low:high])}) < 2
-    return not is_decimal and (len(sizes) == 1 or (is_even and 12 >= sizes[0] > 3 and min(sizes) > 1) or sizes == (4, 4, 4, 1))
+    is_even = {*sizes} == {4} or len({*re.findall("[^0-9\\0]", text[low:high])}) < 2
+    # tweets and their like have up to 19 digits, as only cards of China still do
+    is_key = not _is_named(text, low) and (_PATH.search(text, 0, low) or (high - low > 16 and text[low : low + 2] != "62"))
+    is_even = (is_even and 12 >= sizes[0] > 3 and min(sizes) > 1) or sizes == (4, 4, 4, 1)
+    return not is_decimal and (is_even if len(sizes) > 1 else not is_key)
 
 
 # IBANs: each country's length and structure, and check digits.
 
 _IBAN = re.compile(
-    r"(?<![A-Za-z0-9])(?:IBAN)?(?P<begin>(?:[A-Za-z]{2}|[A-Z]{2} )[0-9]{2})(?=(?P<rest>(?:[ ./_\n-]{0,2}[A-Za-z0-9]){11,30}))"
+    r"(?<![A-Za-z0-9])(?:IBAN)?(?P<begin>(?:[A-Za-z]{2}|[A-Z]{2} )[0-9]{2})(?=(?P<rest>(?:(?:[ ./_-]{0,2}| ?\r?\n[> ]{0,4})[A-Za-z0-9]){11,30}))"
 )
 _LAST = re.compile("[A-Za-z0-9](?![A-Za-z0-9])|[0-9](?=[A-Za-z])")
 
@@ -131,7 +147,7 @@ _IDS: Mapping[str, str] = {
     "fr.nir": "[12](?: ?[0-9]{2}){2} ?(?:[0-9]{2}|2[AB])(?: ?[0-9]{3}){2} ?[0-9]{2}",
     "it.codicefiscale": "[A-Z]{6}[0-9][0-9L-V][A-T][0-9L-V]{2}[A-Z][0-9L-V]{3}[A-Z]",
     "br.cpf": "(?:[0-9]{3}[.]){2}[0-9]{3}-[0-9]{2}",
-    "iso7064.mod_11_2": "[1-8][0-9]{5}(?:19|20)[0-9]{2}(?:0[1-9]|1[0-2])[0-3][0-9][0-9]{3}[0-9X]",  # China; cn.ric misses districts
+    "iso7064.mod_11_2": "[1-8][0-9]{5} ?(?:19|20)[0-9]{2}(?:0[1-9]|1[0-2])[0-3][0-9] ?[0-9]{3}[0-9X]",  # China; cn.ric misses districts
     "luhn": "[0-9]{2}(?:0[1-9]|1[0-2])(?:[0-2][0-9]|3[01])[-+][0-9]{4}",  # Sweden; the library's own module asks the clock
     "fi.hetu": "[0-9]{6}[-+A-FU-Y][0-9]{3}[0-9A-Y]",
     "kr.rrn": "[0-9]{6}-[1-8][0-9]{6}",
@@ -185,20 +201,22 @@ def _is_id(module: str, value: str) -> bool:
 # Addresses.
 
 _ASCII_MAIL = re.compile(
-    r"(?<![A-Za-z0-9_])_*[A-Za-z0-9][A-Za-z0-9._+%'-]{0,63}@(?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.)+"
-    r"(?:[A-Za-z]{2,24}|xn--[A-Za-z0-9-]{2,59})(?![A-Za-z0-9-])"
+    r"(?:(?<![A-Za-z0-9_\u00c0-\u024f])_*(?![bfruBFRU]{1,2}')[A-Za-z0-9][A-Za-z0-9._+%'-]{0,63}|\\?\{[\w.+-]+(?: ?[,;|] ?[\w.+-]+)+\\?\})"
+    r"@(?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.)+(?:[A-Za-z]{2,24}|xn--[A-Za-z0-9-]{2,59})(?![A-Za-z0-9]|-+[A-Za-z0-9])"
 )
 _WITHOUT_SPACES = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3"
 """Letters of scripts that write an address right beside words."""
+_MARKS = "\u0900-\u0dff\u0e31-\u0e4e"
+"""Vowels and tones of India and Thailand, which are no letters, and the letters among them."""
 _OTHER_MAIL = re.compile(
-    rf"(?:(?<![^\W_{_WITHOUT_SPACES}])[^\W_{_WITHOUT_SPACES}](?:[^\W{_WITHOUT_SPACES}]|[+'-]|\.(?!\.)){{0,63}}"
+    rf"(?:(?<![^\W_{_WITHOUT_SPACES}{_MARKS}])[^\W_{_WITHOUT_SPACES}](?:[^\W{_WITHOUT_SPACES}]|[{_MARKS}+'-]|\.(?!\.)){{0,63}}"
     rf"|(?<![\w+-])[\w+-](?:[\w+-]|\.(?!\.)){{0,63}}(?<=[{_WITHOUT_SPACES}]))@"
-    rf"(?:\w[\w-]{{0,62}}\.)+(?:[A-Za-z]{{2,24}}(?![A-Za-z0-9-])|[^\W\d_a-zA-Z{_WITHOUT_SPACES}]{{2,24}}(?![^\W_{_WITHOUT_SPACES}]|-)|[{_WITHOUT_SPACES}]{{2,24}}(?![\w-]))"
+    rf"(?:\w[\w{_MARKS}-]{{0,62}}\.)+(?:[A-Za-z]{{2,24}}(?![A-Za-z0-9-])|(?:[^\W\d_a-zA-Z{_WITHOUT_SPACES}]|[{_MARKS}]){{2,24}}(?![^\W_{_WITHOUT_SPACES}]|-)|[{_WITHOUT_SPACES}]{{2,24}}(?![\w-]))"
 )
 _NOBODY = re.compile(
-    r"@(?:[\w-]+\.)*(?:example(?:\.[a-z]{2,3}){0,2}|test|invalid|localhost)$|@[0-9]x\.(?:png|jpe?g|gif|webp|svg|avif)$", re.IGNORECASE
+    r"(?i)@(?:[\w-]+\.)*(?:example(?:\.[a-z]{2,3}){0,2}|test|invalid|localhost|shape|inverse|transpose|reshape|view|sum)$|@[0-9]x\.(?:png|jpe?g|gif|webp|svg|avif)$"
 )
-"""Domains that RFC 2606 keeps for examples, and their relatives of countries; and names of images (`icon@2x.png`)."""
+"""Domains that RFC 2606 keeps for examples, and their relatives of countries; products of matrices (`W@x.shape`); and names of images (`icon@2x.png`)."""
 _REPOSITORY = re.compile(r"(?<![A-Za-z0-9.+%'-])(?:git|hg|svn)@")
 
 
@@ -223,19 +241,21 @@ def _is_mail(found: re.Match[str]) -> bool:
 
 
 _IP = re.compile(
-    r"(?<![A-Za-z0-9])(?<![A-Za-z0-9]\.)(?:\d{1,3}(?:\.\d{1,3}){3}(?!:[0-9A-Fa-f]*:)"
-    r"|(?<!::)[23][0-9A-Fa-f]{3}:(?:[0-9A-Fa-f]{0,4}:){1,6}[0-9A-Fa-f]{1,4}(?!:))(?![A-Za-z0-9]|\.\d)"
+    r"(?<![A-Za-z0-9])(?<![A-Za-z0-9]\.)(?!(?:(?m:^)|(?<=# ))\d(?:\.\d){3} [A-Z][a-z])(?:\d{1,3}(?:\.\d{1,3}){3}(?!:[0-9A-Fa-f]*:)"
+    r"|(?<!::)[23][0-9A-Fa-f]{3}:(?:[0-9A-Fa-f]{0,4}:){1,6}[0-9A-Fa-f]{1,4}(?!:[0-9A-Fa-f:]))(?![A-Za-z0-9]|\.\d)"
 )
 _GROUP = re.compile(r"(?<![A-Za-z0-9])[0-9A-Fa-f]{1,4}:$")
 """A group of an address of IPv6, before another one."""
-_BEFORE_VERSION = re.compile(r"(?:version|build|section|chapter)[ :\"']{0,4}$|[A-Za-z]/$", re.IGNORECASE)
+_BEFORE_VERSION = re.compile(
+    r"(?i)(?:version|build|section|chapter|clause|\bEC|\bRFC ?[0-9]{3,4})[-_ :=(\"']{0,6}$|[A-Z]/$|[A-Z](?<!ip)(?<!addr)(?<!host)(?<!src)(?<!dst) ?[=<>~!]= ?$"
+)
 _DOCUMENTATION = ipaddress.ip_network("3fff::/20")
 """RFC 9637; Python 3.11 does not know it."""
 
 
 def _ips(text: str) -> Places:
     for found in _IP.finditer(text):
-        before = text[max(0, found.start() - 12) : found.start()]
+        before = text[max(0, found.start() - 20) : found.start()]
         if _BEFORE_VERSION.search(before) or (":" in found[0] and _GROUP.search(before)):
             continue
         with suppress(ValueError):
@@ -246,7 +266,7 @@ def _ips(text: str) -> Places:
 
 # Phone numbers.
 
-_PHONE = re.compile(r"(?<![A-Za-z0-9+])(?:\+|00 ?(?=[1-9]))[1-9][0-9 ().\-/]{5,24}[0-9](?![0-9])")
+_PHONE = re.compile(r"(?<![A-Za-z0-9+])(?<!10\.[0-9]{4}/)(?:\+|00 ?(?=[1-9]))[1-9][0-9 ().\-/]{5,24}[0-9](?![0-9])")
 _SIGN = r"[-x() .\[\]/~\u2053\u223c\u30fc]"
 """What phonenumbers takes between digits, up to four of them."""
 _PREFIX = re.compile(rf"\+{_SIGN}{{0,4}}[0-9](?:{_SIGN}{{0,4}}[0-9]){{5}}|(?<![0-9])00 ?[1-9]")
@@ -260,8 +280,12 @@ _IN_GROUPS = re.compile(
 )
 """What a number has for which `_is_written_as_phone` holds, or an extension."""
 _DECIMAL = re.compile(r"\+?[0-9]{1,3}\.[0-9]{4,}")
+_SUM = re.compile(r"(?<=[0-9])\+|(?:(?<=[0-9)}\]] )|(?<=(?<![A-Za-z])[a-z] ))\+ |(?<=[0-9][.,])[^+]")
+"""A sign in a sum, or the rest of a number with a comma."""
+_BESIDE_PRICE = re.compile("(?:,[0-9]{2})? ?(?:[$€£¥￥₹₽₩₫元円원]|(?:EUR|USD|GBP|PLN|zł|kr|TL|руб)(?![A-Za-zа-я]))")
+_BESIDE_ID = re.compile(r"[$€£¥￥₹₽₩₫] ?$|ISBN[-: 0-9]{0,6}$|10\.[0-9]{4,9}/$", re.IGNORECASE)
 _DATE = re.compile(
-    r"(?<![0-9./:-])(?:[0-9]{4}-[0-9]{2}-[0-9]{2}|[0-9]{1,2}:[0-9]{2}|(?:0?[1-9]|1[0-2]) ?/ ?[0-9]{2}(?:/?[0-9]{2,4})?"
+    r"(?:(?<![0-9./:-])|(?<=[0-9]{5}/))(?:[0-9]{4}-[0-9]{2}-[0-9]{2}|[0-9]{1,2}:[0-9]{2}|(?:0?[1-9]|1[0-2]) ?/ ?[0-9]{2}(?:/?[0-9]{2,4})?"
     r"|(?:0?[1-9]|[12][0-9]|3[01])(?: ?/ ?(?:0?[1-9]|1[0-2])(?:/[0-9]{2,4})?|\.(?:0?[1-9]|1[0-2])\.(?:[0-9]{2,4})?|-(?:0?[1-9]|1[0-2])-[0-9]{4})"
     r")(?![0-9]|[./:-][0-9])"
 )
@@ -291,7 +315,8 @@ def countries_of(texts: Mapping[int, str]) -> dict[int, tuple[str, ...]]:
 def _phones(text: str, countries: Sequence[str] = (), spoken: Sequence[str] = ()) -> Places:
     """Numbers with + or 00; national ones of `countries`; those of countries whose language the text is `spoken` in, if they are written as phone numbers.
     They are looked for without dates and times first, which the library would take for the ends of some."""
-    if not ((has_prefix := _PREFIX.search(text)) or countries or spoken):
+    whole = _BREAK.sub(lambda broken: " " * len(broken[0]), text)
+    if not ((has_prefix := _PREFIX.search(whole)) or countries or spoken):
         return
     without_dates = _DATE.sub(lambda date: "|" * len(date[0]), text)
     for read in dict.fromkeys((without_dates, text)):
@@ -301,6 +326,7 @@ def _phones(text: str, countries: Sequence[str] = (), spoken: Sequence[str] = ()
         alike = (span for span in chain.from_iterable(guessed) if _is_written_as_phone(read[slice(*span)]))
         # a date alone is none
         yield from (span for span in chain(*asked, _with_prefix(read), alike) if _DIGITS.search(without_dates, *span))
+    yield from chain(_matched(whole, None), _with_prefix(whole)) if has_prefix and whole != text else ()
 
 
 def _is_written_as_phone(number: str) -> bool:
@@ -317,9 +343,8 @@ def _may_be_national(text: str) -> bool:
 def _with_prefix(text: str) -> Places:
     """Numbers with 00 instead of +, and those that other numbers follow, such as dates and ZIP codes."""
     for found in _PHONE.finditer(text):
-        ends = [found.end(), *(found.start() + space.start() for space in reversed([*re.finditer(" ", found[0])]))]
         country = _DIALS_00 if found[0].startswith("00") else None
-        for end in ends:
+        for end in (found.end(), *(found.start() + space.start() for space in reversed([*re.finditer(" ", found[0])]))):
             whole = (0, end - found.start())
             if not re.match("[:/-][0-9]", text[end : end + 2]) and [*_matched(text[found.start() : end], country)] == [whole]:
                 yield found.start(), end
@@ -342,15 +367,15 @@ def _matched(text: str, country: str | None, *, strictly: bool = False) -> Place
     leniency = Leniency.STRICT_GROUPING if strictly else Leniency.VALID
     for match in PhoneNumberMatcher(text, country, leniency, sys.maxsize):
         number = match.raw_string
-        if _DECIMAL.fullmatch(number) or re.search("[0-9]$" if number[0] == "+" else "[0-9][.,]$", text[: match.start]):  # a sum
+        is_price = number[0] != "+" and (_BESIDE_PRICE.match(text, match.end) or _BESIDE_ID.search(text, 0, match.start))
+        if is_price or _DECIMAL.fullmatch(number) or _SUM.match(text, match.start):
             continue
-        lone = number[0] == "(" and number.count("(") > number.count(")")  # a bracket that closes behind the number
+        is_open = number.count(number[0]) > number.count({"(": ")", "[": "]"}.get(number[0], number[0]))
+        lone = len(number) - len(number[1:].lstrip(" -")) if is_open else 0  # a bracket that closes behind the number
         before, _, _ = number.rpartition(" ")  # the last group is another number
         is_more = len(f"{match.number.country_code}{match.number.national_number}") > _MOST_DIGITS
-        if is_more and [*_matched(before, country)] == [(lone, len(before))]:
-            yield match.start + lone, match.start + len(before)
-        else:
-            yield match.start + lone, match.end
+        is_more = is_more and [*_matched(before, country)] == [(lone, len(before))]
+        yield match.start + lone, match.start + len(before) if is_more else match.end
 
 
 # Secrets: the rules of a maintained scanner; for services that it does not know, the forms that these publish.
@@ -363,15 +388,15 @@ _OWN_SECRETS = (
     r"(?<![A-Za-z0-9])(?:"
     r"A(?:BIA|CCA|KIA|SIA)[0-9A-Z]{16}|gh[pousr]_[A-Za-z0-9]{36,255}|github_pat_[A-Za-z0-9_]{60,255}|gl(?:pat|ptt|dt|rt|oas|soat|ft|agent|cbt)-[\w-]{20,}"
     r"|(?:sk|pplx|xai|lsv2_[ps]t|tskey-[a-z]+|AGE-SECRET-KEY)[-_](?=[A-Za-z_-]*[0-9])[A-Za-z0-9_-]{32,}"  # OpenAI, Anthropic
-    r"|hf_[A-Za-z]{34}|xox[abeprs](?:\.xox[bp])?-(?=[A-Za-z-]*[0-9])[A-Za-z0-9-]{10,}|xapp-[0-9]-[A-Za-z0-9-]{20,}|AIza[\w-]{35}|GOCSPX-[\w-]{28}|[sr]k_live_[A-Za-z0-9]{20,}"
-    r"|pypi-[\w-]{50,}|dckr_[op]at_[\w-]{27,}|ya29\.[\w-]{30,}|shp(?:at|ca|pa|ss)_[a-fA-F0-9]{32}|do[opr]_v1_[a-f0-9]{64}|dapi[a-f0-9]{32}|hv[sb]\.[\w-]{24,}"
-    r"|(?:npm|gsk|rpa|lin_api|ntn|glsa|rubygems)_[A-Za-z0-9]{32,}|(?:figd|sntrys)_[\w-]{36,}|r8_[A-Za-z0-9]{37}|whsec_[A-Za-z0-9]{24,}|sk_test_[A-Za-z0-9]{24,}"
+    r"|hf_(?!x{8})[A-Za-z]{34}|xox[abeprs](?:\.xox[bp])?-(?=[A-Za-z-]*[0-9])[A-Za-z0-9-]{10,}|xapp-[0-9]-[A-Za-z0-9-]{20,}|AIza[\w-]{35}|GOCSPX-[\w-]{28}|[sr]k_live_[A-Za-z0-9]{20,}"
+    r"|pypi-[\w-]{50,}|dckr_[op]at_[\w-]{27,}|ya29\.[\w-]{30,}|shp(?:at|ca|pa|ss)_[a-fA-F0-9]{32}|do[opr]_v1_[a-f0-9]{64}|(?:dapi|AC|SK)[a-f0-9]{32}|hv[sb]\.[\w-]{24,}"
+    r"|glsa_[A-Za-z0-9]{32}_[a-f0-9]{8}|sbp_[a-f0-9]{40}|(?:npm|gsk|rpa|lin_api|ntn|glsa|rubygems)_[A-Za-z0-9]{32,}|(?:figd|sntrys)_[\w-]{36,}|r8_[A-Za-z0-9]{37}|whsec_[A-Za-z0-9]{24,}|sk_test_[A-Za-z0-9]{24,}"
     r"|PMAK-[a-f0-9]{24}-[a-f0-9]{34}|CFPAT-[\w-]{43}|NRAK-[A-Z0-9]{27}|ATATT3[\w=-]{100,}|sq0(?:atp|csp)-[\w-]{22,43}|ops_eyJ[\w-]{100,}"
     r"|[0-9]{8,10}:AA[\w-]{33}|AccountKey=[\w+/]{86}=="  # Telegram, Azure
     r"|https://(?:discord(?:app)?\.com/api/webhooks|[\w-]+\.webhook\.office\.com/webhookb2|hooks\.slack\.com/(?:services|workflows|triggers))/[\w/@-]{20,}"
     r"|eyJ[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]{10,}"  # JSON Web Token
     r")(?![A-Za-z0-9])",
-    r"(?i:aws[^\n]{0,20}(?:secret|key)[^\n]{0,20}?|secret_?access_?key[^\n]{0,20}?)(?<![A-Za-z0-9/+])([A-Za-z0-9/+]{40})(?![A-Za-z0-9/+=])",
+    r"(?i:aws[^\n]{0,20}(?:secret|key)[^\n]{0,20}?|secret_?access_?key[^\n]{0,20}?|A[KS]IA[0-9A-Z]{16}[^\nA-Za-z0-9/+]{1,8})(?<![A-Za-z0-9/+])([A-Za-z0-9/+]{40})(?![A-Za-z0-9/+=])",
     r"-----BEGIN (?:[A-Z]+ )*PRIVATE KEY(?: BLOCK)?-----"
     r"(?:[^\x00]{0,16384}?-----END (?:[A-Z]+ )*PRIVATE KEY(?: BLOCK)?-----|(?:\s*[A-Za-z0-9+/=]{40,})*)",
 )
@@ -413,7 +438,7 @@ INVENTED: Mapping[Kind, str] = {kind: value for kind, _, _, value, _ in _KINDS}
 LIBRARIES: Mapping[Kind, Sequence[str]] = {kind: libraries.split() for kind, *_, libraries in _KINDS}
 """Kind → the libraries that decide."""
 KINDS: tuple[Kind, ...] = get_args(Kind)
-FORMS_VERSION = 13
+FORMS_VERSION = 14
 """Raised when other values are found by the same libraries."""
 
 
@@ -531,11 +556,8 @@ class Redactor(Struct, frozen=True):
 def redaction_recipe(kinds: Sequence[Kind], countries: Sequence[str] | None) -> dict[str, str]:
     """What decides what is taken out: for each kind the version of its form and of its libraries."""
     try:
-        recipe: dict[str, str] = {
-            kind: " ".join([str(FORMS_VERSION), *(f"{name} {version(name)}" for name in LIBRARIES[kind])])
-            for kind in FORMS
-            if kind in kinds
-        }
+        libraries = {kind: [f"{name} {version(name)}" for name in LIBRARIES[kind]] for kind in FORMS if kind in kinds}
     except PackageNotFoundError as error:
         raise ConfigError(f"redact needs the package {error.name}: pip install 'prep-assets[quality]'") from error
+    recipe: dict[str, str] = {kind: " ".join([str(FORMS_VERSION), *names]) for kind, names in libraries.items()}
     return recipe if countries is None else {**recipe, "countries": " ".join(countries)}

@@ -12,7 +12,7 @@ import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
-from itertools import accumulate, chain, groupby, product
+from itertools import accumulate, chain, product
 from typing import Any
 from urllib.parse import unquote
 
@@ -24,7 +24,11 @@ KEYS = {prefix: fewest for fewest, prefixes in _FEWEST.items() for prefix in pre
 """First letters of a service's keys → the fewest characters of one."""
 OWNED = "com net org edu gov info uk eu"
 """Last labels of hosts that are spelt, beside those of countries that have phone numbers."""
-OWNERLESS, IMAGES = ("example", "test", "invalid", "localhost"), ("png", "jpg", "jpeg", "gif", "webp", "svg", "avif")
+OWNERLESS, IMAGES = (
+    ("example", "test", "invalid", "localhost", "shape", "inverse", "transpose", "reshape", "view", "sum"),
+    ("png", "jpg", "jpeg", "gif", "webp", "svg", "avif"),
+)
+"""Last labels of hosts that have no mail, members of matrices (``W@x.shape``) among them, and of names of images."""
 
 
 def private_data_left(text: str, kinds: Sequence[str], countries: Sequence[str] | None = None) -> Iterator[str]:
@@ -42,7 +46,7 @@ def private_data_left(text: str, kinds: Sequence[str], countries: Sequence[str] 
 def _decoded(text: str) -> str:
     """A text with the characters that entities, bytes of URLs and escapes stand for, without invisible ones, and with signs that are spelt in brackets."""
     text = re.sub(r"\\u00([0-9A-Fa-f]{2})", lambda found: chr(int(found[1], 16)), html.unescape(unquote(text)))
-    text = text if text.isascii() else re.sub("[\u200b-\u200d\u2060\ufeff]", "", text)
+    text = text if text.isascii() else re.sub("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]", "", text)
     for sign, word in (("@", "at|@"), (".", f"dot(?= ?. ?(?:{_last_labels()})\\b)|[.]")):
         for pair in ("[]", "()", "{}", "<>") if {*"[({<"} & {*text} else ():
             opened, closed = map(re.escape, pair)
@@ -61,8 +65,7 @@ def _left(text: str, kinds: Sequence[str], countries: Sequence[str] | None) -> I
     for kind, search in SEARCHES.items():
         if kind in kinds and (kind not in _WORTH or _WORTH[kind].search(text)):
             yield from (kind for value in search(text) if value)
-    if "phone" in kinds:
-        yield from ("phone" for value in _national_phones(text, countries) if value)
+    yield from ("phone" for value in (_national_phones(text, countries) if "phone" in kinds else ()) if value)
 
 
 _WORTH = {
@@ -73,33 +76,23 @@ _WORTH = {
 """What a text has to hold for a search of each of its characters to be worth while."""
 
 
-def _grouped(text: str, is_member: Callable[[str], bool], between: str = "") -> Iterator[list[str]]:
-    """Yield runs of groups of characters, with one space, hyphen or character of `between` between two groups."""
-    groups: list[str] = []
-    for member, characters in groupby(text, is_member):
-        part = "".join(characters)
-        if member:
-            groups.append(part)
-        elif len(part) > 1 or (part not in between and unicodedata.category(part) not in ("Zs", "Pd")):
-            yield groups
-            groups = []
-    yield groups
-
-
-def _is_ascii_letter_or_digit(character: str) -> bool:
-    return character.isascii() and character.isalnum()
+_NO_CARDS = re.compile(r"(?<=/)\d{13,}|(?<![0-9A-Za-z])(?<!\d[ -])(?:(?:\d{4}[ -]){4})+(?:\d{4}[ -]){0,2}\d{4}(?![ -]?\d)", re.ASCII)
+"""A part of a URL, and a row of a table."""
 
 
 def _cards(text: str) -> Iterator[bool]:
-    decimal = re.sub(r"(?<![0-9])0,(?=[0-9])", "0.", text)
-    for groups in _grouped(decimal, lambda character: character == "." or _is_ascii_letter_or_digit(character)):
+    import regex
+
+    decimal = re.sub(r"(?<![0-9])0,(?=[0-9])", "0.", _NO_CARDS.sub("", text))
+    for run in regex.findall(r"[A-Za-z0-9.]+(?:[\p{Zs}\p{Pd}][A-Za-z0-9.]+)*", decimal):
+        groups = re.findall("[A-Za-z0-9.]+", run)
         for first in range(len(groups)):
             for last in range(first, min(len(groups), first + 6)):
                 chosen = [group.strip(".") for group in groups[first : last + 1]]
                 whole = "".join(chosen)
                 if len(whole) > 19 or not whole.isdigit():
                     break
-                yield len(chosen[0]) > 3 and all(len(group) > 1 for group in chosen) and _is_card(whole)
+                yield len(chosen[0]) > 3 and len(whole) - len(chosen) < 16 and all(len(group) > 1 for group in chosen) and _is_card(whole)
     for parts in re.findall(
         r"(?<![0-9A-Za-z])(?<![0-9][^0-9A-Za-z])([0-9]{4})([^0-9A-Za-z+*=<>^%&\s])([0-9]{4})\2([0-9]{4})\2([0-9]{4}|[0-9])(?![0-9A-Za-z])(?!\2[0-9:])",
         text,
@@ -111,8 +104,6 @@ def _is_card(digits: str) -> bool:
     """Whether digits have a brand's first digits and length, and the check digit."""
     from stdnum import luhn
 
-    if len(digits) < 13 or len(set(digits)) == 1:
-        return False
     two, four, size = int(digits[:2]), int(digits[:4]), len(digits)
     known = (
         (digits[0] == "4" and size in (13, 16, 19))
@@ -121,14 +112,15 @@ def _is_card(digits: str) -> bool:
         or (two in (36, 38) and size in (14, 16))
         or ((3528 <= four <= 3589 or four == 6011 or two in (62, 65)) and size == 16)
     )
-    return known and bool(luhn.is_valid(digits))
+    return known and len({*digits}) > 1 and bool(luhn.is_valid(digits))
 
 
 def _ibans(text: str) -> Iterator[bool]:
+    import regex
     from stdnum import iban
 
-    for groups in _grouped(text.upper(), _is_ascii_letter_or_digit, "./_\n"):
-        groups = [group.removeprefix("IBAN") for group in groups]
+    for run in regex.findall(r"[A-Z0-9]+(?:[\p{Zs}\p{Pd}./_\n][A-Z0-9]+)*", text.upper()):
+        groups = [group.removeprefix("IBAN") for group in re.findall("[A-Z0-9]+", run)]
         for first, group in enumerate(groups):
             if re.match("[A-Z]{2}[0-9]{2}", group):
                 yield from (bool(iban.is_valid(whole, check_country=False)) for whole in accumulate(groups[first : first + 9]))
@@ -144,27 +136,21 @@ def _emails(text: str) -> Iterator[bool]:
         is_image = labels[0][1:] == "x" and labels[-1] in IMAGES
         if is_place or is_image or not {*labels[-3:]}.isdisjoint(OWNERLESS):
             continue
-        try:
+        with suppress(EmailNotValidError):
             is_domain = len(labels[-1]) > 1 and (labels[-1].isalpha() or labels[-1].startswith("xn--"))
             yield bool(validate_email(f"{name}@{domain}", check_deliverability=False)) and is_domain
-        except EmailNotValidError:
-            continue
 
 
 def _addresses(text: str) -> Iterator[bool]:
     for found in chain(re.finditer(r"[0-9A-Za-z.]+", text), re.finditer(r"[0-9A-Za-z:]+", text)):
-        word, before = found[0].strip("."), text[max(0, found.start() - 12) : found.start()]
-        is_version = before.lower().rstrip(" :'\"").endswith(("version", "build", "section", "chapter")) or (
-            before.endswith("/") and before[-2:-1].isalpha()
-        )
-        if is_version:
+        word, before, after = found[0].strip("."), text[max(0, found.start() - 20) : found.start()].lower(), text[found.end() :]
+        is_heading = len(word) == 7 and after[:1] == " " and after[1:2].isupper()
+        if is_heading or re.search(r"(?:version|build|section|chapter|clause|\bec|\brfc\W?[0-9]+)[\W_]*$|[a-z]/$|[=<>~!]= ?$", before):
             continue
         if word.count(".") == 3 or word.count(":") > 1:
-            try:
+            with suppress(ValueError):
                 address = ipaddress.ip_address(word.strip(":"))
-            except ValueError:
-                continue
-            yield address.is_global and not address.is_multicast and word[0] in "123456789" and not word.startswith("3fff:")
+                yield address.is_global and not address.is_multicast and word[0] in "123456789" and not word.startswith("3fff:")
 
 
 def _phones(text: str) -> Iterator[bool]:
@@ -173,13 +159,11 @@ def _phones(text: str) -> Iterator[bool]:
     for found in re.finditer(r"(?<![0-9])\+(?=[1-9])(?![0-9]{1,3}\.[0-9]{4,})", text):  # no decimal number, such as a coordinate
         words = text[found.start() : found.start() + 40].split(" ")[:6]
         for count in range(1, len(words) + 1):
-            try:
+            with suppress(phonenumbers.NumberParseException):
                 number = phonenumbers.parse(re.match(r"\+[0-9 ().\-/]*", " ".join(words[:count]))[0])  # type: ignore[index]
-            except phonenumbers.NumberParseException:
-                continue
-            if phonenumbers.is_valid_number(number):
-                yield True
-                break
+                if phonenumbers.is_valid_number(number):
+                    yield True
+                    break
 
 
 _SPOKEN = "de:DE fr:FR es:ES it:IT pl:PL nl:NL sv:SE tr:TR ru:RU pt:BR en:US ja:JP ko:KR zh:CN cs:CZ da:DK fi:FI hu:HU ro:RO el:GR uk:UA he:IL id:ID vi:VN"
@@ -200,7 +184,8 @@ def _national_phones(text: str, countries: Sequence[str] | None) -> Iterator[boo
     among all that the library knows."""
     import phonenumbers
 
-    written = [found[0].strip() for found in re.finditer(r"(?<![^\s:：(])\(?[0-9][0-9 ()/.-]{5,18}[0-9](?=\s|[.,;!?)]\s|$)", text)]
+    between = r"(?<![^\s:：(])(\(?[0-9][0-9 ()/.-]{5,18}[0-9])(?=\s|[.,;!?)]\s|$)(?!\s?(?:[$€£¥₹₽₩₫]|[A-Z]{3}\b|руб|zł|kr\b|TL\b))"
+    written = [found.strip() for found in re.findall(between, text)]  # no prices
     written += re.findall(r"(?<=[\u3040-\u9fff\uac00-\ud7a3])[0-9][0-9 ()-]{5,18}[0-9](?=[\u3001-\u9fff\uac00-\ud7a3])", text)
     written = [said for said in written if "/" not in said and not said.isdigit() and sum(map(str.isdigit, said)) > 7]
     if written and countries is None:
@@ -237,7 +222,7 @@ def _secrets(text: str) -> Iterator[bool]:
         yield named and any(len(word) == 40 and word.lower() != word != word.upper() for word in re.split(r"[^A-Za-z0-9/+]+", line))
     for word in (part.strip("_") for part in re.split(r"[^A-Za-z0-9_-]+", text)):
         yield any(
-            word.startswith(prefix) and len(word) >= fewest and (prefix == "hf_" or any(map(str.isdigit, word)))
+            word.startswith(prefix) and len(word) >= fewest and "x" * 8 not in word and (prefix == "hf_" or any(map(str.isdigit, word)))
             for prefix, fewest in KEYS.items()
         )
 
