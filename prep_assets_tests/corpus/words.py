@@ -27,7 +27,7 @@ _ABBREVIATION = re.compile(
     r"(?:^|\W)(?:(?:[^\W\d_]\.)*(?<![\w'’])[^\W\d_]|Mrs?|Ms|Drs?|Prof|St|Jr|Sr|Inc|Ltd|Co|Corp|Bros|Gen|Gov|Rep|Sen|Rev|Ph\.D|vs"
     r"|Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec)\.$"
 )
-_SENTENCE_ENDS = frozenset(".?!…。？！")
+_SENTENCE_ENDS = frozenset(".?!。？！")
 
 
 def sentences(text: str) -> int:

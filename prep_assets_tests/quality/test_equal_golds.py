@@ -36,6 +36,11 @@ x=1 \text{ or } x=2 | 1, 2  ;  1 \text{ and } 2 | 1,2  ;  \pm 3 | 3, -3  ;  \ln(
 1.2e-3 | 0.0012  ;  No. 5 | No. 5  ;  24 students | 24  ;  24 students | 24 student  ;  $45. | 45  ;  A = 45 | 45  ;  three | three  ;  x^3 | x³
 5 ≤ x | 5\le x  ;  2·3 | 6  ;  １２３ | 123  ;  8 : 3 | 8:3  ;  Option B | B  ;  (C) | option C  ;  0.\overline{3} | 1/3  ;  0.1\overline{6} | 1/6
 -2.\bar{45} | -27/11  ;  \frac{1}{3} | 0.\overline{3}
+5 s | 5 seconds  ;  5 ms | 5 milliseconds  ;  60 km/h | 60 kilometers per hour  ;  60 mph | 60 miles per hour  ;  12 m^2 | 12\text{ m}^2
+37°C | 37^\circ\text{C}  ;  37℃ | 37 °C  ;  75 cents | 75¢  ;  10-20 | 10 to 20  ;  3:30 PM | 3:30pm  ;  A | A)  ;  The answer is (B). | B
+42 | \boldsymbol{42}  ;  42 | **42**  ;  = 42 | 42  ;  1,234,567 | 1’234’567  ;  1.234.567 | 1,234,567  ;  1.234,56 | 1,234.56  ;  √16 | 4
+1 234 567.5 | 1,234,567.5  ;  \frac{3}{4} \text{ cup} | 3/4 cup  ;  2\frac{1}{4} \text{ miles} | 9/4 miles  ;  5小时 | 5 小时  ;  3个 | 3
+12元 | 12 元  ;  1.5万 | 15000  ;  3百万元 | 300万元  ;  3千米 | 3  ;  是 | 是。  ;  5 miles | 5 mi
 1.5\times10^{3} | 1500  ;  1.5\times10^{3} J | 1500 J  ;  3\cdot 10^{8}\text{ m/s} | 300000000 m/s  ;  2.5\times10^{-3} | 0.0025
 """
 """Pairs, by the meaning that a teacher would give them; a unit that one answer leaves out does not count."""
@@ -59,6 +64,9 @@ $5 | €5  ;  5 dollars | 5 euros  ;  £3 | $3  ;  5 USD | 5 EUR  ;  ¥500 | $50
 12/25/2020 | 12/20/2025  ;  1.2e-3 | 1.2  ;  1.2e3 | 1.2e2  ;  111_2 | 111_8  ;  45^\circ | 45\%  ;  x>2 | x\ge2  ;  True | 1  ;  no | not
 12,5 | 125  ;  0.3 | 0.33  ;  -\frac{5}{3} | \frac{5}{3}  ;  100 | 1000  ;  3 1/2 | 3 1/3  ;  (2,3) | 2/3
 1.5 x 10^3 | 1500  ;  1.5\times10^{3} | 1.5  ;  1.5\times10^{3} J | 1500 kg  ;  1,5 | 1.5  ;  12{,}5 | 12.5  ;  3\times10^2+1 | 300
+5 hours | 5 seconds  ;  5 m | 5 s  ;  5 ms | 5 m  ;  0x1F | 0x1E  ;  0x1F | 0  ;  0b101 | 0b111  ;  12 12 | 24  ;  192.168.0.1 | 192.168.0.2
+1.234 | 1234  ;  1.234 | 1,234  ;  5'10 | 510  ;  √16 | 6  ;  3万 | 3千  ;  3千米 | 3米  ;  3千米 | 3千克  ;  5小时 | 5分钟  ;  3个 | 3只
+2024年5月6日 | 2024年6月5日  ;  3点半 | 3点  ;  75¢ | $75  ;  3:30pm | 3:30am  ;  A) | B)  ;  60 mph | 60 m/s
 0.\overline{3} | 0.3  ;  0.\overline{36} | 0.3\overline{6}  ;  Option B | option  ;  Option B | A
 """
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
 import html
 import json
+import os
 import random
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -279,6 +281,9 @@ def test_calls_are_held_to_the_tools_on_offer(call: dict[str, Any], reason: str)
         ("#### yes", ""),
         ("Nothing is left: <<4-4=0>>0.\n#### 1", "answer_differs"),
         ("It is <<a=b>>.\n#### 1", ""),
+        ("It is <<75 % * 80=65>>65.", "wrong_calculation"),
+        ("It is <<2 x 3=6>>6, <<2x-1=3>>3 and <<6÷2·4−1=12>>12.", "wrong_calculation"),
+        ("We add.\n#### 2 steps\nThen 2 + 3 = 5.", ""),
     ],
 )
 def test_golds_are_worked_out_again(text: str, reason: str) -> None:
@@ -287,8 +292,10 @@ def test_golds_are_worked_out_again(text: str, reason: str) -> None:
 
 
 def test_a_prompt_ends_with_its_gold() -> None:
-    prompts = [Prompt((turn("user", "Q\n#### 5"),), gold) for gold in ("5", "5.0", "6")]
-    assert list(gold_answers().judge(Examples(["r:0", "r:1", "r:2"], prompts)).found) == [2]
+    prompts = [
+        Prompt((turn("user", f"Q\n#### {end}"),), gold) for end, gold in (("5", "5"), ("5", "5.0"), ("5", "6"), ("Limits\nn < 5", "6"))
+    ]
+    assert list(gold_answers().judge(Examples(["r:0", "r:1", "r:2", "r:3"], prompts)).found) == [2]
 
 
 def test_corrupted_golds_of_gsm8k_are_found(real_data: Path) -> None:
@@ -322,6 +329,12 @@ def test_answers_are_prepared_where_math_verify_alone_is_wrong(gold: str, answer
         ("So it is 3.\n#### 3 \n", "3"),
         ("so \\boxed{1} or \\boxed{\\frac{1}{2}}.", "\\frac{1}{2}"),
         ("so \\boxed{1", None),
+        ("#### Solution\nWe add: \\boxed {5}.", "5"),
+        ("#### 1. We add\nand so on", None),
+        ("#### $5\nI hope that this helps.", "$5"),
+        ("We add.\n#### two\n", "two"),
+        ("<Answer>6</Answer>", "6"),
+        ("so \\fbox{6}", "6"),
         ("It is 3.", None),
     ],
 )
@@ -337,6 +350,11 @@ def test_the_final_answer_of_a_text(text: str, answer: str | None) -> None:
         ("$x^2 + 1$", "math", ""),
         ("three quarters", "math", ""),
         ("three quarters", "math_bare", "gold_rejected"),
+        ("\\frac{1}{2}", "math_bare", ""),
+        ("We add. So it is $\\boxed{\\frac{1}{2}}$.", "math_bare", ""),
+        ("$2\\pi$", "math_bare", ""),
+        ("2\\pi", "math_bare", "gold_rejected"),
+        ("10^{-3}", "math_bare", "gold_rejected"),
         ("}", "math", "gold_rejected"),
         *(
             (gold, "math", "")
@@ -370,6 +388,13 @@ def test_a_verifier_that_ends_its_process_is_named_with_the_record() -> None:
     [
         ("I’m sorry, but I can't help with that.", "Take the train.", "chosen_refuses"),
         ("As an AI language model, I am unable to do that.", "Take the train.", "chosen_refuses"),
+        ("<think>Hm.</think>\n**Sorry, but I can’t help you with this.**", "Take the train.", "chosen_refuses"),
+        ("Hello! I'm unable to do that.", "Take the train.", "chosen_refuses"),
+        ("Sorry, I'm not able to say.", "Take the train.", "chosen_refuses"),
+        ("I can't believe how easy it is! Take the train.", "Walk.", ""),
+        ("I cannot recommend this book enough.", "No idea.", ""),
+        ("I can't wait to go, and I won't lie: the train is best.", "Walk.", ""),
+        ("I will not succeed, he thought.", "He thought.", ""),
         ("I can't help.", "I cannot help you.", ""),
         ("You can't miss it: take the train.", "Walk.", ""),
         ("The river is long and wide.", "The river is long and wide!", "answers_alike"),
@@ -411,23 +436,42 @@ def test_rules_are_those_of_datatrove_with_the_same_words(name: str, lines: list
     assert differ_from_datatrove(name, ["\n".join(lines)]) == 0
 
 
+def real_texts(folder: Path) -> Iterator[tuple[str, list[str]]]:
+    """Up to 300 texts of each data set, by its name."""
+    of, rows = folder / "llama_factory", lambda path: [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    yield "C4", [row["text"] for row in rows(of / "c4_demo.jsonl")]
+    yield "Wikipedia", [*filter(str.strip, (of / "wiki_demo.txt").read_text("utf-8").split("\n"))]
+    for name, file in (("Alpaca", "alpaca_en_demo.json"), ("Chinese Alpaca", "alpaca_zh_demo.json")):
+        chats = json.loads((of / file).read_text("utf-8"))
+        yield name, ["\n\n".join(filter(None, (row["instruction"], row.get("input"), row["output"]))) for row in chats]
+    dialogues = gzip.decompress((folder / "hh_rlhf/harmless_base_1500.jsonl.gz").read_bytes()).decode().splitlines()
+    yield "HH-RLHF", [json.loads(line)["chosen"] for line in dialogues]
+    yield "GSM8K", [f"{row['question']}\n\n{row['answer']}" for row in rows(folder / "gsm8k/train.jsonl")]
+    calls = json.loads((of / "glaive_toolcall_en_demo.json").read_text("utf-8"))
+    yield "tool calls", ["\n\n".join(turn["value"] for turn in row["conversations"]) for row in calls]
+
+
 @pytest.mark.readers
-def test_gopher_quality_on_real_rows_differs_from_datatrove_as_the_page_says(real_data: Path) -> None:
-    """With spaCy's words, which are not ours: 772 rows, the same verdict but for 20."""
+def test_rules_on_real_rows_differ_from_datatrove_as_the_page_says(real_data: Path) -> None:
+    """With spaCy's words, which are not ours."""
     reader("spacy")
-    folder = real_data / "llama_factory"
-    texts = [json.loads(line)["text"] for line in (folder / "c4_demo.jsonl").read_text("utf-8").splitlines()]
-    texts += [line for line in (folder / "wiki_demo.txt").read_text("utf-8").split("\n") if line.strip()]
-    rows = json.loads((folder / "alpaca_en_demo.json").read_text("utf-8"))
-    texts = [*texts, *("\n\n".join(filter(None, (row["instruction"], row.get("input"), row["output"]))) for row in rows)][:772]
-    document_of, theirs = reader("datatrove.data").Document, reader("datatrove.pipeline.filters").GopherQualityFilter()
-    found, differing = gopher.gopher_quality().judge(of(texts)).found, Counter[tuple[str, str]]()
-    for number, text in enumerate(texts):
-        verdict = theirs.filter(document_of(text=text, id="0"))
-        if (verdict is True) != (number not in found):
-            differing[found[number][0] if number in found else "", "" if verdict is True else verdict[1]] += 1
-    assert differing == {("gopher_alphabetic", ""): 14, ("gopher_short_doc", ""): 1, ("", "gopher_below_alpha_threshold"): 5}
-    assert len(texts) == 772 and "of 772 rows of C4, Wikipedia and Alpaca" in (ROOT / "docs" / "quality.md").read_text("utf-8")
+    document_of, filters = reader("datatrove.data").Document, reader("datatrove.pipeline.filters")
+    lines = [f"| rows | {' | '.join(f'`{name}`' for name in RULES)} |", "|---" * (1 + len(RULES)) + "|"]
+    for name, texts in real_texts(real_data):
+        cells = list[str]()
+        for step, filter_, _ in RULES.values():
+            found, theirs, differing = step.judge(of(texts[:300])).found, getattr(filters, filter_)(), Counter[str]()
+            for number, text in enumerate(texts[:300]):
+                verdict = theirs.filter(document_of(text=text, id="0"))
+                if (verdict is True) == (number in found):
+                    differing[f"+ {found[number][0].partition('_')[2]}" if number in found else f"− {verdict[1]}"] += 1
+            cells.append(", ".join(f"{sign[0]}{count} {sign[2:]}" for sign, count in sorted(differing.items())) or "0")
+        lines.append(f"| {name}, {len(texts[:300])} | {' | '.join(cells)} |")
+    figures, page = "\n".join(["", *lines, "", ""]), (ROOT / "docs" / "quality.md").read_text("utf-8")
+    marked = re.compile(r"(?<=<!-- rows of datatrove's verdicts -->\n).*?(?=<!-- end of figures -->)", re.DOTALL)
+    if os.environ.get("PREP_ASSETS_WRITE_DOCS"):
+        (ROOT / "docs" / "quality.md").write_text(page := marked.sub(lambda _: figures, page), "utf-8")
+    assert marked.findall(page) == [figures]
 
 
 def differ_from_datatrove(name: str, texts: list[str], split: Mapping[str, Any] = SPLIT) -> int:

@@ -225,7 +225,7 @@ def test_what_stood_before_is_found(rows: list[tuple[str, bool]], size: int, blo
         judged = step.finish(np.array([kept for _, kept in rows], bool))
     seen, expected = set[tuple[str, ...]](), list[float]()
     for text, kept in rows:
-        split, covered = words_of(text), set[int]()
+        split, covered = re.findall(rf"[{UNSPACED}]|(?:(?![{UNSPACED}])\w)+|[^\w\s]+", text), set[int]()
         for first in range(len(split) - size + 1 if kept else 0):
             passage = tuple(split[first : first + size])
             covered |= {*range(first, first + size)} if passage in seen else set()

@@ -33,8 +33,8 @@ def _kind(character: str) -> int:
         | LETTER * character.isalpha()
         | MARK * (unicodedata.category(character)[0] == "P")
         | BREAK * (len(f"{character}.".splitlines()) > 1)
-        | STOP * (character in ".?!…。？！")
-        | TERMINAL * (regex.match(r"\p{STerm}", character) is not None)
+        | STOP * (character in ".?!。？！")
+        | TERMINAL * (regex.match(r"[\p{STerm}\u17d6\u17d9\u17da]", character) is not None)
         | ALONE * (character.isalnum() and re.match(f"[{UNSPACED}]", character) is not None)
     )
 

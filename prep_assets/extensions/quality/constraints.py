@@ -15,18 +15,7 @@ from inspect import signature
 from prep_assets.errors import Refused
 from prep_assets.extensions.rl.verifiers import BAD, Constraint
 
-_Holds = Callable[..., bool]
-
-
 _RELATIONS: Mapping[str, Callable[[int, int], bool]] = {"less than": operator.lt, "at least": operator.ge}
-
-
-def _keyword_frequency(text: str, keyword: str, frequency: int, relation: str) -> bool:
-    return _RELATIONS[relation](len(re.findall(keyword, text, re.IGNORECASE)), frequency)
-
-
-def _letter_frequency(text: str, letter: str, let_frequency: int, let_relation: str) -> bool:
-    return _RELATIONS[let_relation](text.lower().count(letter.lower()), let_frequency)
 
 
 def _paragraphs(text: str, num_paragraphs: int) -> bool:
@@ -57,10 +46,6 @@ def _highlights(text: str, num_highlights: int) -> bool:
     return sum(bool(each.strip("*").strip()) for each in marked) >= num_highlights
 
 
-def _sections(text: str, section_spliter: str, num_sections: int) -> bool:
-    return len(re.findall(rf"\s?{section_spliter}\s?\d+\s?", text)) >= num_sections
-
-
 def _json(text: str) -> bool:
     text = re.sub(r"^```(?:json|Json|JSON)?", "", text.strip()).removesuffix("```").strip()
     try:
@@ -76,13 +61,17 @@ def _two_responses(text: str) -> bool:
     return all(part.strip() for part in parts[1:-1]) and len(answers) == 2 and answers[0] != answers[1]
 
 
-CONSTRAINTS: Mapping[str, _Holds] = {
+CONSTRAINTS: Mapping[str, Callable[..., bool]] = {
     "keywords:existence": lambda text, keywords: all(re.search(each, text, re.IGNORECASE) for each in keywords),
-    "keywords:frequency": _keyword_frequency,
+    "keywords:frequency": lambda text, keyword, frequency, relation: _RELATIONS[relation](
+        len(re.findall(keyword, text, re.IGNORECASE)), frequency
+    ),
     "keywords:forbidden_words": lambda text, forbidden_words: (
         not any(re.search(rf"\b{each}\b", text, re.IGNORECASE) for each in forbidden_words)
     ),
-    "keywords:letter_frequency": _letter_frequency,
+    "keywords:letter_frequency": lambda text, letter, let_frequency, let_relation: _RELATIONS[let_relation](
+        text.lower().count(letter.lower()), let_frequency
+    ),
     "length_constraints:number_paragraphs": _paragraphs,
     "length_constraints:number_words": lambda text, num_words, relation: _RELATIONS[relation](len(re.findall(r"\w+", text)), num_words),
     "length_constraints:nth_paragraph_first_word": _nth_paragraph,
@@ -91,7 +80,9 @@ CONSTRAINTS: Mapping[str, _Holds] = {
     "detectable_format:number_bullet_lists": _bullets,
     "detectable_format:constrained_response": lambda text: any(f"My answer is {each}." in text for each in ("yes", "no", "maybe")),
     "detectable_format:number_highlighted_sections": _highlights,
-    "detectable_format:multiple_sections": _sections,
+    "detectable_format:multiple_sections": lambda text, section_spliter, num_sections: (
+        len(re.findall(rf"\s?{section_spliter}\s?\d+\s?", text)) >= num_sections
+    ),
     "detectable_format:json_format": _json,
     "detectable_format:title": lambda text: any(title.strip("<>").strip() for title in re.findall(r"<<[^\n]+>>", text)),
     "combination:two_responses": _two_responses,
@@ -103,21 +94,16 @@ CONSTRAINTS: Mapping[str, _Holds] = {
 """Name → what tells whether a text keeps it, given its arguments by name."""
 
 
-def misfit(constraint: Constraint) -> str:
-    """What is wrong with the arguments of a constraint that is known; ``""`` for nothing. Google's code draws one that is missing at random."""
-    wanted, given = set(signature(CONSTRAINTS[constraint.name]).parameters) - {"text"}, set(constraint.kwargs)
-    parts = [f"lacks {', '.join(sorted(wanted - given))}"] * bool(wanted - given)
-    parts += [f"has {', '.join(sorted(given - wanted))} beside its arguments"] * bool(given - wanted)
-    return f"{constraint.name} {' and '.join(parts)}" if parts else ""
-
-
 def keeps(text: str, constraint: Constraint) -> bool:
     """Whether a text keeps a constraint.
 
     Raises:
-        Refused: ``bad_arguments`` where its arguments are of another type, or no regular expression.
+        Refused: ``bad_arguments`` where its arguments are others, of another type, or no regular expression. Google's code draws a missing one at random.
     """
+    holds = CONSTRAINTS[constraint.name]
     try:
-        return CONSTRAINTS[constraint.name](text, **constraint.kwargs)
+        signature(holds).bind(text, **constraint.kwargs)
+        return holds(text, **constraint.kwargs)
     except (TypeError, AttributeError, KeyError, re.error) as error:
-        raise Refused(BAD, f"{constraint.name} cannot be verified: {type(error).__name__}") from error
+        why = f": {error}" if isinstance(error, TypeError) else ""
+        raise Refused(BAD, f"{constraint.name} cannot be verified: {type(error).__name__}{why}") from error

@@ -12,7 +12,8 @@ from prep_assets.extensions.quality.steps import ANSWER, Examples, Finding, Step
 from prep_assets.samples import Prompt, Sample, document
 
 _NOTE = re.compile(r"<<([^<>=]+)=([^<>=]+)>>")
-_FINAL = re.compile(r"^####\s*(\S.*?)\s*$", re.MULTILINE)
+FINAL = r"(?m)^####(?!#)[ \t]*(?=[-+$€£¥]?\d\S*[ \t]*$|.*\s*\Z)(\S.*?)\s*$"
+"""A final answer: a number, or the last line. Other lines that begin so are headings of Markdown."""
 _NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?|\.\d+")
 _PLAIN = re.compile(
     r"\$?(?P<sign>[-+−]?)\s*\$?(?P<number>(?:\d{1,3}(?:(?:,|\\,|_)\d{3})+|\d+)?(?:\.\d+)?)(?:\s*/\s*(?P<below>[1-9]\d*))?\s*%?\.?"
@@ -24,12 +25,13 @@ _OPERATORS: Mapping[type, Callable[[Fraction, Fraction], Fraction]] = {
     ast.Div: operator.truediv,
 }
 LONGEST, TOLERANCE = 200, Fraction(1, 100)
-"""Most characters of a note; how far a rounded result may be from the exact one, of its own size."""
+"""Most characters of a note, and of an answer that is more than text; how far a rounded result may be from the exact one, of its own size."""
 
 
 def value_of(expression: str) -> Fraction | None:
     """The exact value of a sum of numbers with + - * / and brackets; a percent sign divides by 100. `None` if it is anything else."""
-    text = re.sub(r"(\d[\d,]*(?:\.\d*)?|\.\d+)%", r"(\1/100)", expression.strip().replace("×", "*").replace("÷", "/"))
+    text = re.sub(r"(?<=\d) *x *(?=\d)", "*", expression.strip().translate(str.maketrans("×·÷−–", "**/--")))
+    text = re.sub(r"(\d[\d,]*(?:\.\d*)?|\.\d+) *%", r"(\1/100)", text)
     text = re.sub(r"(?<=\d),(?=\d{3})", "", text).replace("$", "")
     text = re.sub(r"(?<![\d.])0+(?=\d)", "", text)  # Python has no decimals that begin with 0
     if len(text) > LONGEST:
@@ -75,9 +77,9 @@ def plain(answer: str) -> Fraction | str:
     commas are taken away between groups of three digits only."""
     found = _PLAIN.fullmatch(answer.strip())
     if found is None or not found["number"] or len(answer) > LONGEST:
-        return " ".join(answer.strip().strip("$").removesuffix(".").casefold().split())
+        return " ".join(answer.strip().strip("$").rstrip(".。").casefold().split())
     number = Fraction(re.sub(r"[^\d.]", "", found["number"])) / int(found["below"] or 1)
-    return -number if found["sign"] in ("-", "−") and found["sign"] else number
+    return -number if found["sign"] in ("-", "−") else number
 
 
 def _concluded(text: str) -> set[Fraction]:
@@ -93,7 +95,7 @@ def _concluded(text: str) -> set[Fraction]:
     source="GSM8K's calculator notes and final answers (Cobbe et al., 2021)",
     corrupted=((document("He buys 3*4=<<3*4=13>>13 apples.\n#### 13"),), "wrong_calculation"),
     takes=(Sample, Prompt),
-    version=2,
+    version=3,
 )
 def gold_answers() -> Step:
     """Examples with a calculator note whose result is wrong, or with a final answer, after ``####``, that is not what the line before it comes to, or
@@ -104,7 +106,7 @@ def gold_answers() -> Step:
         for text in (*(text for role, text in block.parts[at] if role != ANSWER), *block.solutions[at : at + 1]):
             if (wrong := next(wrong_notes(text), None)) is not None:
                 return "wrong_calculation", wrong
-            if not (finals := [*_FINAL.finditer(text)]):
+            if not (finals := [*re.finditer(FINAL, text)]):
                 continue
             final = plain(finals[-1][1])
             if golds and final not in map(plain, golds):

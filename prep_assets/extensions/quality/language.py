@@ -28,7 +28,7 @@ class Identifier(Struct, frozen=True, eq=False):
     """py3langid's naive Bayes over n-grams of bytes, which an automaton finds.
 
     Attributes:
-        library: its identifier, which knows the language and the prior of each class.
+        library: its identifier, which knows the language (`nb_classes`) and the prior of each class; two classes may have one language.
         moves: uint32[r * 256], row and byte → the next state.
         rows: uint32[s], state → where its row begins in `moves`.
         features: int32[s], state → the feature that is found there, f for none.
@@ -41,11 +41,6 @@ class Identifier(Struct, frozen=True, eq=False):
     features: npt.NDArray[np.int32]
     weights: npt.NDArray[np.float32]
 
-    @property
-    def labels(self) -> list[str]:
-        """The language of each class; two classes may have the same one."""
-        return self.library.nb_classes  # type: ignore[no-any-return]
-
     def classify(self, texts: Sequence[str]) -> list[tuple[str, float]]:
         """The language of each text and its probability, as py3langid's `classify` gives them with `norm_probs`, to the bit."""
         encoded = [*map(self.library._encode, texts)]
@@ -53,7 +48,7 @@ class Identifier(Struct, frozen=True, eq=False):
         stream = np.frombuffer(_BETWEEN.join([*encoded, b""]), np.uint8)
         feature, counts, until = _features(stream, np.cumsum(lengths + 1), self.moves, self.rows, self.features, len(self.weights))
         counted = np.log1p(counts)
-        scores = np.zeros((len(texts), len(self.labels)), np.float32)
+        scores = np.zeros((len(texts), len(self.library.nb_classes)), np.float32)
         for number, (begin, end) in enumerate(pairwise([0, *until.tolist()])):
             # one by one and in this order, as floating-point sums depend on it
             np.matmul(counted[begin:end], self.weights.take(feature[begin:end], axis=0), out=scores[number])
@@ -65,7 +60,7 @@ class Identifier(Struct, frozen=True, eq=False):
             scores[:, first] += scores[:, same]
             scores[:, same] = 0
         best = scores.argmax(axis=1)
-        return [(self.labels[label], score) for label, score in zip(best.tolist(), scores.max(axis=1).tolist(), strict=True)]
+        return [(self.library.nb_classes[label], score) for label, score in zip(best.tolist(), scores.max(axis=1).tolist(), strict=True)]
 
 
 @compiled
@@ -133,7 +128,9 @@ def _model() -> Identifier:
 def identifier(among: tuple[str, ...] | None) -> Identifier:
     """The model of some languages, or of all."""
     model, library = _model(), copy(_model().library)
-    if unknown := sorted({*(among or ())} - {*library.labels}):
-        raise ConfigError(f"quality step 'language': {', '.join(unknown)} is no language that py3langid knows: {', '.join(library.labels)}")
+    if unknown := sorted({*(among or ())} - {*library.nb_classes}):
+        raise ConfigError(
+            f"quality step 'language': {', '.join(unknown)} is no language that py3langid knows: {', '.join(library.nb_classes)}"
+        )
     library.set_languages(among)
     return changed(model, library=library, weights=np.ascontiguousarray(library.nb_ptc, np.float32))

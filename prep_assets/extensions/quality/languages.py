@@ -27,9 +27,9 @@ def language(*, keep: list[str], at_least: Annotated[float, Field(ge=0, le=1)] =
         among: codes of the languages that it may choose from, which makes short texts surer; null: all that it knows.
     """
     guesser = identifier(None if among is None else tuple(among))
-    if unknown := sorted({*keep} - {*guesser.labels}):
+    if unknown := sorted({*keep} - {*guesser.library.nb_classes}):
         why = "py3langid does not know" if among is None else "`among` leaves out, so none would be kept. Add it there; it has"
-        raise ConfigError(f"quality step 'language': keep has {', '.join(unknown)}, which {why}: {', '.join(guesser.labels)}")
+        raise ConfigError(f"quality step 'language': keep has {', '.join(unknown)}, which {why}: {', '.join(guesser.library.nb_classes)}")
 
     def judge(examples: Examples) -> Judged:
         guesses = guesser.classify([text[:LONGEST] for text in examples.said])

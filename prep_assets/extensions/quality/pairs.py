@@ -13,17 +13,20 @@ from prep_assets.extensions.quality.steps import CHOSEN, REJECTED, Examples, Fin
 from prep_assets.samples import TEXT, Pair, Turn, turn
 
 _REFUSAL = re.compile(
-    r"^\W*(?:(?:i(?:'m| am) (?:very |really |so )?(?:sorry|afraid)|(?:my )?apologies|unfortunately|as an ai|i apologi[sz]e)\b.{0,80}?)?"
-    r"\b(?:i|we) (?:can(?:no|')t|can not|am (?:not able|unable)|(?:wo|do)n't (?:be able|feel comfortable)|won't|must decline)\b",
+    r"^\W*(?:(?:hello|hi|hey|oh|no)\W+)*"
+    r"(?:(?:(?:i am (?:very |really |so )?)?(?:sorry|afraid)|(?:my )?apologies|unfortunately|as an ai|i apologi[sz]e)\b.{0,80}?)?"
+    r"\b(?:i|we) (?:(?:can|ca|wo) ?not(?! (?:believe|wait|recommend|stress|thank|think|imagine|lie|help but)\b)|am (?:not able|unable)(?! to see)|refuse"
+    r"|will not be able|do not feel comfortable|must decline)\b",
     re.IGNORECASE | re.DOTALL,
 )
-"""How English refusals begin, in the first 200 characters of an answer."""
+"""How English refusals begin, in the first 200 characters of an answer behind its reasoning, with ``'m`` and ``n't`` written out."""
 _OPENING, _COMPARED = 200, 2000
 
 
 def is_refusal(answer: str) -> bool:
     """Whether an answer begins as refusals do: an apology or none, then that one cannot."""
-    return _REFUSAL.search(answer[:_OPENING].replace("’", "'")) is not None
+    opening = re.sub(r"(?s)^\s*<think>.*?</think>", "", answer)[:_OPENING].replace("’", "'")
+    return _REFUSAL.search(opening.replace("'m", " am").replace("n't", " not")) is not None
 
 
 def _said(answer: Sequence[Turn]) -> str:
@@ -39,7 +42,7 @@ def _said(answer: Sequence[Turn]) -> str:
         "chosen_refuses",
     ),
     takes=(Pair,),
-    version=2,
+    version=3,
 )
 def pair_answers(
     *, likeness: Annotated[float, Field(ge=0, le=1)] = 0.95, longest_ratio: Annotated[float, Field(ge=1, le=1e6)] | None = None
@@ -63,13 +66,12 @@ def pair_answers(
         return None
 
     def judge(examples: Examples) -> Judged:
-        answers = [tuple("".join(text for role, text in parts if role == side) for side in (CHOSEN, REJECTED)) for parts in examples.parts]
-        pairs = zip(examples.examples, answers, strict=True)
-        found = {
-            number: wrong
-            for number, (pair, (chosen, rejected)) in enumerate(pairs)
-            if isinstance(pair, Pair) and (wrong := finding(pair, chosen, rejected)) is not None
-        }
-        return Judged(found, {"longer": [len(chosen) - len(rejected) for chosen, rejected in answers]})
+        found, longer = dict[int, Finding](), list[int]()
+        for number, (pair, parts) in enumerate(zip(examples.examples, examples.parts, strict=True)):
+            chosen, rejected = ("".join(text for role, text in parts if role == side) for side in (CHOSEN, REJECTED))
+            longer.append(len(chosen) - len(rejected))
+            if isinstance(pair, Pair) and (wrong := finding(pair, chosen, rejected)):
+                found[number] = wrong
+        return Judged(found, {"longer": longer})
 
     return by_block(judge)

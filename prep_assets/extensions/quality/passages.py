@@ -8,10 +8,11 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
+from prep_assets.extensions.quality.characters import ALONE
 from prep_assets.extensions.quality.compiled import compiled
 from prep_assets.extensions.quality.gopher import Share
 from prep_assets.extensions.quality.steps import Examples, Judged, Step, quality_step
-from prep_assets.extensions.quality.words import words_of
+from prep_assets.extensions.quality.words import Words, characters_of, words_of
 from prep_assets.samples import document
 from prep_assets.stores.arrays import Spool, compress, fill_column, sorted_groups, stretches, take, zeros
 
@@ -30,8 +31,9 @@ class RepeatedPassages(Step):
 
     def judge(self, examples: Examples) -> Judged:
         """Note the examples."""
-        self._passages.append(words_of(examples).n_grams(self._words)[0])
-        self._counts.append(words_of(examples).parts.counts)
+        words = words_of(examples) if all(map(str.isascii, examples.said)) else Words.of(characters_of(examples), ALONE)
+        self._passages.append(words.n_grams(self._words)[0])
+        self._counts.append(words.parts.counts)
         return Judged()
 
     def finish(self, kept: npt.NDArray[np.bool_]) -> Judged:
@@ -95,6 +97,7 @@ def _covered(again: npt.NDArray[np.bool_], counts: npt.NDArray[np.int64], size: 
     "repeated_passages",
     source="Lee et al., 2022, ExactSubstr: passages of 50 tokens, here of words",
     corrupted=((document(_SAID * 2), document(f"A copy: {_SAID * 2}")), REASON),
+    version=2,
 )
 def repeated_passages(*, words: Annotated[int, Field(ge=5, le=1000)] = 50, max_share: Share = 0.5) -> Step:
     """Examples of which a large part stood before, word for word, in an earlier example of the domain or in themselves.

@@ -22,7 +22,7 @@ from tempfile import TemporaryDirectory
 from prep_assets.extensions.rl.verifiers import CodeTests
 
 _RUN = Path(__file__).with_name("run_code.py")
-_FENCED = re.compile(r"```(?:python|py)?\d?[ \t]*\n(.*?)```", re.DOTALL)
+_FENCED = re.compile(r"```(\w*)[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL)
 
 
 class TooSlow(Exception):
@@ -30,9 +30,10 @@ class TooSlow(Exception):
 
 
 def program_of(answer: str) -> str:
-    """The last fenced block of an answer, as trainers take it; the answer itself where it has none."""
+    """The last fenced block of Python in an answer, as verl and open-r1 take it, else the last block; the answer itself where it has none."""
     blocks = _FENCED.findall(answer)
-    return str(blocks[-1]) if blocks else answer
+    written = [block for block in blocks if block[0].lower().startswith("py")] or blocks
+    return str(written[-1][1]) if written else answer
 
 
 def failure(answer: str, tests: CodeTests, seconds: float) -> str:

@@ -9,8 +9,8 @@ from typing import Any
 
 from prep_assets.errors import ConfigError, PrepAssetsError, Refused
 from prep_assets.extensions.quality.apart import call_apart, own
-from prep_assets.extensions.quality.constraints import CONSTRAINTS, keeps, misfit
-from prep_assets.extensions.quality.rl_golds import boxed_equal, in_time, verifies
+from prep_assets.extensions.quality.constraints import CONSTRAINTS, keeps
+from prep_assets.extensions.quality.rl_golds import bare_rewarded, boxed_equal, in_time
 from prep_assets.extensions.quality.steps import Examples, Finding, Step, by_example, quality_step
 from prep_assets.extensions.quality.verified_code import TooSlow, failure
 from prep_assets.extensions.rl.schemas import JUDGED, NUMBER
@@ -26,13 +26,9 @@ _Try = Callable[[Prompt, str], str]
 """A prompt and the id of its record → why its gold fails; ``""`` if it passes, or there is none to try."""
 
 
-def _compared(passes: Callable[[str], bool]) -> _Try:
+def _compared(passes: Callable[[str], bool], prompt: Prompt, where: str) -> str:
     """Whether a verifier that compares takes a gold for itself."""
-
-    def failing(prompt: Prompt, where: str) -> str:
-        return _no_reward(prompt, in_time(f"verified_golds: comparing {prompt.gold!r}", passes, prompt.gold))
-
-    return failing
+    return _no_reward(prompt, in_time(f"verified_golds: comparing {prompt.gold!r}", passes, prompt.gold))
 
 
 def _own_verifier(path: str) -> _Try:
@@ -42,7 +38,8 @@ def _own_verifier(path: str) -> _Try:
     def failing(prompt: Prompt, where: str) -> str:
         told = (json.loads(prompt.arguments),) if prompt.arguments else ()
         called = partial(call_apart, f"{STEP}: the process of the verifier {prompt.verifier}", where, _verified_by, path)
-        return _no_reward(prompt, any(called(answer, prompt.gold, *told) for answer in _answers(prompt.gold)))
+        answers = f"The answer is \\boxed{{{prompt.gold}}}.", prompt.gold  # as trainers see them
+        return _no_reward(prompt, any(called(answer, prompt.gold, *told) for answer in answers))
 
     return failing
 
@@ -55,34 +52,26 @@ def _verified_by(path: str, *args: Any) -> bool:
     return bool(own(STEP, path)(*args))
 
 
-def _answers(gold: str) -> tuple[str, str]:
-    """A gold as the answers that trainers see: boxed and bare."""
-    return f"The answer is \\boxed{{{gold}}}.", gold
-
-
 def _no_reward(prompt: Prompt, passes: bool) -> str:
     return "" if passes else f"the verifier {prompt.verifier} gives its own gold of {len(prompt.gold)} characters no reward"
 
 
-def _passes_tests(seconds: float | None) -> _Try:
-    def failing(prompt: Prompt, where: str) -> str:
-        tests = code_tests(json.loads(prompt.arguments))
-        if not prompt.gold:
-            return ""
-        if seconds is None:
-            raise ConfigError(
-                f"{STEP}: {where} has a program and its tests, and no code of rows is run unless code_seconds says for how long. It runs with the rights of "
-                f"this user, in no sandbox. Set code_seconds: 10, or verifiers: {{{prompt.verifier}: none}}"
-            )
-        try:
-            why = failure(prompt.gold, tests, seconds)
-            return why and f"the gold does not pass its tests: {why}"
-        except TooSlow:
-            raise PrepAssetsError(
-                f"{STEP}: the tests of {where} take more than {seconds:g} seconds. Raise code_seconds, or leave the row out by `where`"
-            ) from None
-
-    return failing
+def _passes_tests(seconds: float | None, prompt: Prompt, where: str) -> str:
+    tests = code_tests(json.loads(prompt.arguments))
+    if not prompt.gold:
+        return ""
+    if seconds is None:
+        raise ConfigError(
+            f"{STEP}: {where} has a program and its tests, and no code of rows is run unless code_seconds says for how long. It runs with the rights of "
+            f"this user, in no sandbox. Set code_seconds: 10, or verifiers: {{{prompt.verifier}: none}}"
+        )
+    try:
+        why = failure(prompt.gold, tests, seconds)
+        return why and f"the gold does not pass its tests: {why}"
+    except TooSlow:
+        raise PrepAssetsError(
+            f"{STEP}: the tests of {where} take more than {seconds:g} seconds. Raise code_seconds, or leave the row out by `where`"
+        ) from None
 
 
 def _keeps_constraints(prompt: Prompt, where: str) -> str:
@@ -92,8 +81,6 @@ def _keeps_constraints(prompt: Prompt, where: str) -> str:
             f"{STEP}: {where} has the constraint {unknown[0]!r}, which is not known here. Known: {', '.join(CONSTRAINTS)}. Name a function of your own "
             f"for it, verifiers: {{{prompt.verifier}: package.module:function}}, or none"
         )
-    if misfits := [said for each in asked if (said := misfit(each))]:
-        raise Refused(BAD, misfits[0])
     missed = in_time(f"{STEP}: a constraint of {where}", lambda: [each.name for each in asked if not keeps(prompt.gold, each)])
     return f"the gold does not keep {', '.join(missed)}" if missed and prompt.gold else ""
 
@@ -105,18 +92,18 @@ def _reads_rubric(prompt: Prompt, where: str) -> str:
 
 @quality_step(
     "verified_golds",
-    source="our own; math-verify as TRL, open-r1 and verl judge answers; IFEval's constraints",
+    source="our own; math-verify as TRL and verl judge answers; IFEval's constraints",
     corrupted=((Prompt((turn(USER, "What is a half?"),), "a half, of course", BARE),), REJECTED),
     takes=(Prompt,),
     libraries=("math-verify",),
-    version=2,
+    version=3,
 )
 def verified_golds(*, verifiers: Mapping[str, str] | None = None, code_seconds: float | None = None) -> Step:
     """Prompts whose gold its own verifier rejects, whose verifier has a name that nobody knows, or is told what it cannot read.
 
     Args:
-        verifiers: name of a verifier in the rows → `math` (math-verify as verl calls it, with the gold in ``\\boxed{}``), `math_bare` (as TRL and
-            open-r1 do, with the gold as it stands), `code` (the gold passes its tests), `ifeval` (it keeps its constraints), `rubric`
+        verifiers: name of a verifier in the rows → `math` (math-verify as verl calls it, with the gold in ``\\boxed{}``), `math_bare` (as TRL
+            does, with the gold as it stands), `code` (the gold passes its tests), `ifeval` (it keeps its constraints), `rubric`
             (criteria are read, no answer is graded), `none` (not tried), or ``module:function`` of an answer, a gold and, where the row has some, the
             arguments, which returns true or a reward above 0. Beside them the first five are known by these names; `number` and `model` are not tried, as
             schemas read the golds of the one and the other has none.
@@ -125,9 +112,9 @@ def verified_golds(*, verifiers: Mapping[str, str] | None = None, code_seconds: 
     if code_seconds is not None and not 0 < code_seconds < float("inf"):
         raise ConfigError(f"{STEP}, option 'code_seconds' = {code_seconds}: needs a number above 0")
     built_in: dict[str, _Try] = {
-        MATH: _compared(lambda gold: boxed_equal(gold, gold)),  # as verl does, which puts both into \boxed{}
-        BARE: _compared(lambda gold: any(verifies((gold,), (answer,)) for answer in _answers(gold))),  # as TRL and open-r1 do
-        CODE: _passes_tests(code_seconds),
+        MATH: partial(_compared, lambda gold: boxed_equal(gold, gold)),  # as verl does, which puts both into \boxed{}
+        BARE: partial(_compared, bare_rewarded),
+        CODE: partial(_passes_tests, code_seconds),
         IFEVAL: _keeps_constraints,
         RUBRIC: _reads_rubric,
     }

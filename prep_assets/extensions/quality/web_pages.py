@@ -25,6 +25,7 @@ _SPECIAL = rf"(?i){{|\[([^\x00-/:-\x7f]*|edit|citation needed)\]|lorem ipsum|jav
     "c4_quality",
     source="Raffel et al., 2020, section 2.2, and its code",
     corrupted=((document("No sentence ends here\n" * 9),), "c4_too_few_sentences"),
+    version=2,
 )
 def c4_quality(
     *,
@@ -85,6 +86,7 @@ def c4_quality(
     source="Penedo et al., 2024, section 3.5, by datatrove",
     corrupted=((document("short\n" * 20),), "fineweb_line_punctuation"),
     libraries=("regex",),
+    version=2,
 )
 def fineweb_quality(
     *,

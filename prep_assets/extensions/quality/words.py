@@ -42,9 +42,9 @@ class Words(Struct, frozen=True, eq=False, dict=True):
     kinds: npt.NDArray[np.uint16]
 
     @classmethod
-    def of(cls, characters: Characters) -> Words:
-        r"""Words, with apostrophes inside, and runs of punctuation: `\w+(?:['’]\w+)*|[^\w\s]+`."""
-        return cls(*characters.cut(WORD | SPACE, SPACE, True))
+    def of(cls, characters: Characters, alone: int = 0) -> Words:
+        r"""Words, with apostrophes inside, and runs of punctuation: `\w+(?:['’]\w+)*|[^\w\s]+`; with `ALONE`, each character of scripts without spaces."""
+        return cls(*characters.cut(WORD | SPACE | alone, SPACE, True))
 
     @classmethod
     def alphanumeric(cls, characters: Characters) -> Words:

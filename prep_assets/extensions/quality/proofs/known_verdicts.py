@@ -32,6 +32,7 @@ PLAIN = " ".join(SENTENCES[:5])
 _WORDS = PLAIN.replace(",", "").replace(".", "").split()
 _CONTENT = ("keeper lighthouse walked village every morning bought bread cheese baker " * 6).split()
 """60 words, of them no stop word."""
+_CHINESE = "老磨坊主每天早上都会穿过小桥去村里买新鲜的面包和奶酪,然后在河边慢慢地走回家和他的狗一起坐在火炉旁边"
 
 
 class Known(Struct, frozen=True):
@@ -186,8 +187,7 @@ def _near_duplicates() -> Iterator[Known]:
     yield _several(PLAIN, other, like, found={2: f"{found}: is like example 0"}, notes={"cluster": [0, -1, 0]})
     turned = " ".join(reversed(PLAIN.split()))
     yield from (_several(PLAIN, turned, words=words, found={1: found} if words == 1 else {}) for words in (1, 2))
-    chinese = "老磨坊主每天早上都会穿过小桥去村里买新鲜的面包和奶酪,然后在河边慢慢地走回家和他的狗一起坐在火炉旁边"
-    yield _several(chinese, chinese[::-1], f"{chinese}吃饭", found={2: found})
+    yield _several(_CHINESE, _CHINESE[::-1], f"{_CHINESE}吃饭", found={2: found})
     asked = ("What time is it?", "It is noon.")
     tools = [_tool("f", text) for text in (other, PLAIN, turned, turned.upper())]
     # what one example alone has counts like its turns, so that tools keep two chats apart, or not
@@ -217,6 +217,7 @@ def _repeated_passages() -> Iterator[Known]:
     copied = f"{reason}: 70 of 73 words stand in passages of 50 words or more"
     yield _several(PLAIN, f"A copy: {PLAIN}", found={1: copied}, notes={"share": [0.0, round(70 / 73, 4)]})
     yield _several(PLAIN, other, notes={"share": [0.0, 0.0]})
+    yield _several(f"{_CHINESE}。", f"又,{_CHINESE[:50]}吃。", words=40, found={1: f"{reason}: 50 of 54 words"})
     whole, half = (" ".join(_WORDS[:count]) for count in (None, 50))
     for beyond, found in ((49, {1: reason}), (50, {})):  # more than half of the words stood before, and half of them
         yield _several(whole, f"{half} {' '.join(_CONTENT[:beyond])}", found=found)
