@@ -217,8 +217,16 @@ def test_a_gold_must_keep_its_constraints(name: str, kwargs: dict[str, Any], kep
 @pytest.mark.parametrize(
     ("name", "kwargs", "said"),
     [
-        ("keywords:frequency", {"keyword": "tea"}, "keywords:frequency cannot be verified: TypeError: missing a required argument: 'frequency'"),
-        ("punctuation:no_comma", {"num_words": 3}, "punctuation:no_comma cannot be verified: TypeError: got an unexpected keyword argument 'num_words'"),
+        (
+            "keywords:frequency",
+            {"keyword": "tea"},
+            "keywords:frequency cannot be verified: TypeError: missing a required argument: 'frequency'",
+        ),
+        (
+            "punctuation:no_comma",
+            {"num_words": 3},
+            "punctuation:no_comma cannot be verified: TypeError: got an unexpected keyword argument 'num_words'",
+        ),
         ("keywords:frequency", {"keyword": "c++(", "frequency": 1, "relation": "at least"}, "keywords:frequency cannot be verified: "),
         ("keywords:frequency", {"keyword": "c", "frequency": 1, "relation": "around"}, "keywords:frequency cannot be verified: KeyError"),
         ("keywords:frequency", {"keyword": "c", "frequency": "1", "relation": "at least"}, "cannot be verified: TypeError"),
