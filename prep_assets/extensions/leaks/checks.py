@@ -132,8 +132,8 @@ def _leaks_again(store: Store) -> Verdict:
     }
     if table.num_rows and not store.manifest.counts["first"].endswith(f" {table['detail'][0]}"):
         must["first"] = table["detail"][0].as_py()
-    texts = sum(count for label, count in held_out["by_set"].items() if label != own)
-    shares = {"leaks": must["leaks"] / max(1, sum(read)), "uncovered": sum(count for count, _ in uncovered.values()) / max(1, texts)}
+    most = max((count / texts for count, texts in uncovered.values()), default=0.0)
+    shares = {"leaks": must["leaks"] / max(1, sum(read)), "uncovered": most}
     if fault := _fault_of_counts(store.manifest.counts, must) or _fault_of_counts(store.manifest.metrics, shares):
         return Verdict(False, fault, {}, Worst("counts", fault))
     return same_rows(table, again)
