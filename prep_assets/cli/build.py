@@ -273,10 +273,11 @@ def path(
         typer.echo(store.directory)
         return
     published = one_store(workspace, asset, partition)
-    status = Statuses(workspace).at(definition, partition_key)
-    if status.failed and not even_if_failed:
-        reasons = "\n".join(f"  {name}: {result.summary}" for name, result in status.failed.items())
-        raise StoreError(f"{place.label} fails its checks. Build it again, or add --even-if-failed\n{reasons}")
+    status = (statuses := Statuses(workspace)).at(definition, partition_key)
+    if statuses.faults and not even_if_failed:
+        reasons = "\n".join(f"  {name.removeprefix(f'{place.label} ')}: {said}" for name, said in statuses.faults.items())
+        whose = "fails its checks" if status.failed else "is made from what fails its checks"
+        raise StoreError(f"{place.label} {whose}. Build it again, or add --even-if-failed\n{reasons}")
     for note in (status.why, *(f"it has options of one run: {key}" for key in (*status.overrides, *status.inherited))):
         if note:
             terminal.err().print(f"{place.label}: {note}", style="yellow")

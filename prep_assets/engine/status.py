@@ -123,6 +123,12 @@ class Statuses:
             self._seen[key] = self._look(asset, partition)
         return self._seen[key]
 
+    @property
+    def faults(self) -> dict[str, str]:
+        """Store and check → what it says, for each that a store which was looked at fails, those that others are made from first."""
+        failed = ((key, name, result) for key, status in self._seen.items() for name, result in status.failed.items())
+        return {f"{self._workspace.place(*key).label} {name}": result.summary for key, name, result in failed}
+
     def _read(self, name: str, partition: str) -> _Kept:
         place = self._workspace.place(name, partition)
         pointers = place.pointers

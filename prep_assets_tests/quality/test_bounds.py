@@ -189,10 +189,11 @@ def test_a_rule_that_is_added_judges_stores_that_exist(tmp_path: Path, rules: di
     assert fault in refused
     assert "the published store fails its checks" in refused
     assert (written(strict), api.status(strict)[store].state) == (before, "failed"), "judged from the manifest, not built again"
-    result = CliRunner(env={"PREP_ASSETS_CONFIG_DIR": str(strict.configs), "PREP_ASSETS_STORE_DIR": str(strict.stores)}).invoke(
-        app, ["path", store.partition("[")[0]]
-    )
-    assert (result.exit_code == 0, fault in result.output) == (False, True)
+    env = {"PREP_ASSETS_CONFIG_DIR": str(strict.configs), "PREP_ASSETS_STORE_DIR": str(strict.stores), "COLUMNS": "400"}
+    for asset in (store.partition("[")[0], "sft_packed"):  # which is made from it
+        result = CliRunner(env=env).invoke(app, ["path", asset])
+        assert (result.exit_code == 0, fault in result.output) == (False, True)
+    assert CliRunner(env=env).invoke(app, ["path", "sft_packed", "--even-if-failed"]).exit_code == 0
     loose = ruled(tmp_path, {})
     states = {name: each.state for name, each in api.status(loose).items()}
     assert (states[store], "failed" in states.values()) == ("current", False), "a rule that is gone heals without a build"
