@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any
@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from prep_assets.checks.bounds import judged_anew
 from prep_assets.cli import terminal
 from prep_assets.cli.stores import Live, configured, one_store
 from prep_assets.cli.terminal import Answer, with_json
@@ -270,16 +271,24 @@ def path(
         store = place.draft()
         if store is None:
             raise StoreError(f"{place.label} has no draft. Options of one run make one, e.g. prep-assets build {asset} --set KEY=VALUE")
+        results = judged_anew(workspace, definition, store, store.results or {})
+        _raise_for(
+            f"the draft of {place.label} fails", {name: each.summary for name, each in results.items() if not each.passed}, even_if_failed
+        )
         typer.echo(store.directory)
         return
     published = one_store(workspace, asset, partition)
     status = (statuses := Statuses(workspace)).at(definition, partition_key)
-    if statuses.faults and not even_if_failed:
-        reasons = "\n".join(f"  {name.removeprefix(f'{place.label} ')}: {said}" for name, said in statuses.faults.items())
-        whose = "fails its checks" if status.failed else "is made from what fails its checks"
-        raise StoreError(f"{place.label} {whose}. Build it again, or add --even-if-failed\n{reasons}")
+    faults = {name.removeprefix(f"{place.label} "): said for name, said in statuses.faults.items()}
+    _raise_for(f"{place.label} {'fails' if status.failed else 'is made from what fails'}", faults, even_if_failed)
     for note in (status.why, *(f"it has options of one run: {key}" for key in (*status.overrides, *status.inherited))):
         if note:
             terminal.err().print(f"{place.label}: {note}", style="yellow")
     # a file system without links has a pointer file there
     typer.echo(place.directory / "current" if (place.directory / "current").is_dir() else published.directory)
+
+
+def _raise_for(subject: str, faults: Mapping[str, str], even_if_failed: bool) -> None:
+    if faults and not even_if_failed:
+        reasons = "\n".join(f"  {name}: {said}" for name, said in faults.items())
+        raise StoreError(f"{subject} its checks. Build it again, or add --even-if-failed\n{reasons}")

@@ -592,8 +592,10 @@ def accept(workspace: Workspace, asset: str, partition: str | None = None) -> li
     judged: list[dict[str, Result]] = []
     for declared, key, draft in found:
         results, label = judged_anew(workspace, declared, draft, draft.results or {}, always=True), draft.manifest.label
-        if faults := [check.name for check in declared.checks if check.name not in results or not results[check.name].passed]:
-            raise StoreError(f"{label}: the draft does not hold or was not checked: {', '.join(faults)}. Build it again")
+        if unseen := [check.name for check in declared.checks if check.name not in results]:
+            raise StoreError(f"{label}: the draft was not checked: {', '.join(unseen)}. Build it again")
+        if faults := [f"{name}: {result.summary}" for name, result in results.items() if not result.passed]:
+            raise StoreError(f"{label}: the draft does not hold: {'; '.join(faults)}")
         recipe = declared.recipe(workspace.plain, key)
         if draft.manifest.config_key != build_key(recipe):
             changed = ", ".join(differences(draft.manifest.recipe, recipe)) or "another configuration"

@@ -214,6 +214,22 @@ def test_a_rule_that_is_added_warns_of_stores_that_exist(tmp_path: Path) -> None
         assert (done.exit_code, "at least 0.99 is wanted" in done.output) == (0, True), done.output
 
 
+def test_a_draft_is_judged_by_the_rules_of_now(tmp_path: Path) -> None:
+    workspace = of(tmp_path, 24, {})
+    assert brought_up(workspace) == ""
+    of(tmp_path, 20, {})
+    env = {"PREP_ASSETS_CONFIG_DIR": str(workspace.configs), "PREP_ASSETS_STORE_DIR": str(workspace.stores), "COLUMNS": "400"}
+    build_review, path, accept = ["build", "sft_tokens", "--review"], ["path", "sft_tokens", "--draft"], ["accept", "sft_tokens"]
+    assert [CliRunner(env=env).invoke(app, command).exit_code for command in (build_review, path)] == [0, 0]
+    ruled(tmp_path, {"bounds": {"sft_tokens.kept": {"block": {"change": 0.1}}}})
+    for command in (path, accept):
+        done = CliRunner(env=env).invoke(app, command)
+        assert (done.exit_code, "accounting: kept was 24 in the last good build and is 20" in done.output) == (1, True), done.output
+    assert workspace.built("sft_tokens", "rows").manifest.counts["kept"] == 24
+    ruled(tmp_path, {})
+    assert [CliRunner(env=env).invoke(app, command).exit_code for command in (path, accept)] == [0, 0]
+
+
 def test_going_back_to_an_older_version_is_judged_by_the_rules_of_now(tmp_path: Path) -> None:
     assert brought_up(of(tmp_path, 24, {})) == ""
     assert brought_up(of(tmp_path, 60, {})) == ""
