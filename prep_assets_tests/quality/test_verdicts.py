@@ -381,8 +381,8 @@ def test_a_step_of_ones_own_that_exits_or_waits_is_stopped_with_its_name(monkeyp
 )
 def test_a_step_that_ends_its_process_is_named_with_the_record(killed: bool, how: str) -> None:
     [step] = configured_steps({f"{OWN}:ends": {"killed": killed}}, Sample)
-    examples = Examples([f"r:{number}" for number in range(30)], [document("the end" if number == 17 else "text") for number in range(30)])
-    with pytest.raises(PrepAssetsError, match=rf"own_steps:ends': its process {how}.* on r:17\. Correct it"):
+    examples = Examples([f"r:{number}" for number in range(6)], [document("the end" if number == 4 else "text") for number in range(6)])
+    with pytest.raises(PrepAssetsError, match=rf"own_steps:ends': its process {how}.* on r:4\. Correct it"):
         step.make().judge(examples)
     assert step.make().judge(Examples(["r:0"], [document("text")])).found == {}
 
@@ -393,6 +393,17 @@ def test_a_step_that_ends_its_process_stops_the_build_with_its_name(tmp_path: Pa
         PrepAssetsError, match=r"sft_quality\[rows\]: quality step '.*:exits_at_once': its process ended with exit code 4 on .*:1\. Correct"
     ):
         build(workspace, "sft_quality", "rows")
+
+
+def test_a_step_that_is_edited_between_two_builds_of_one_process_is_loaded_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    counts = []
+    for word in ("It", "Two"):
+        (tmp_path / "edited_step.py").write_text(
+            f"def step(examples):\n    return ['has' if {word!r} in text else None for text in examples.texts]\n"
+        )
+        counts.append(build(of(tmp_path, {"edited_step:step": {}}), "sft_quality", "rows").manifest.counts["dropped"])
+    assert counts == [20, 10]
 
 
 @pytest.mark.parametrize("name", ["hashes", "first_of_block"])

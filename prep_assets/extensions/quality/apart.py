@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import lru_cache
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from threading import Lock, Timer
+from threading import RLock, Timer
 from time import monotonic
 from typing import Any, TypeVar
 
@@ -35,7 +35,7 @@ class Ended(PrepAssetsError):
     """The process ended in the middle of a call."""
 
 
-_LOCK = Lock()
+_LOCK = RLock()
 _PROCESSES: dict[int, tuple[subprocess.Popen[bytes], Connection]] = {}
 """Id of a process → the one that it calls functions in, and what that listens to. A fork has its own."""
 
@@ -93,12 +93,13 @@ def call_apart(whose: str, on: str, function: Callable[..., T], *args: Any, **op
 @atexit.register
 def end_process() -> None:
     """End the process, with what it forked; the next call begins another."""
-    if called := _PROCESSES.pop(os.getpid(), None):
-        process, connection = called
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        connection.close()
-        process.wait()
+    with _LOCK:
+        if called := _PROCESSES.pop(os.getpid(), None):
+            process, connection = called
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            connection.close()
+            process.wait()
 
 
 def main() -> None:

@@ -13,7 +13,6 @@ import numpy as np
 
 from prep_assets.checks.relations import same_rows
 from prep_assets.data.quarantine import renumbered
-from prep_assets.extensions.quality.apart import end_process
 from prep_assets.extensions.quality.examined import source_to_judge
 from prep_assets.extensions.quality.judging import MOST_SHARES, Verdicts, judged_domain
 from prep_assets.extensions.quality.proofs.known_verdicts import DEFAULTS, KNOWN
@@ -46,7 +45,6 @@ def _judged_again(store: Store) -> Verdict:
     if fault := numbering_fault():
         return Verdict(False, fault, {}, Worst("numbers", fault))
     source = source_to_judge(store.workspace, store.asset.family, store.partition)
-    end_process()  # in another process, and beside others, a step of one's own must say the same
     with TemporaryDirectory() as folder:
         again = judged_domain(source, Path(folder) / "again" / "payload", halved=True)
     for name, values in again.left().items():

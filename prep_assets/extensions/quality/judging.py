@@ -17,6 +17,7 @@ from prep_assets.config.models import FAMILIES, family_name
 from prep_assets.data import tables
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import ConfigError
+from prep_assets.extensions.quality.apart import end_process
 from prep_assets.extensions.quality.examined import (
     WITH_SOLUTIONS,
     examples_of,
@@ -181,6 +182,7 @@ class Verdicts:
     """
 
     def __init__(self, steps: Sequence[Configured]) -> None:
+        end_process()  # the next one has code of now, and no step goes by it
         self._steps = [(step, step.make()) for step in steps]
         self._places: list[npt.NDArray[np.int64]] = []
         self._held_out: list[bool] = []
