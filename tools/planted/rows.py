@@ -398,6 +398,81 @@ def problems(count: int = 24) -> list[Row]:
     return [*rows, {**rows[0], "answer": "no gold"}, {**rows[1], "answer": "#### 3"}, rows[2]]
 
 
+def golds() -> list[Row]:
+    """Prompts of several verifiers, a right gold and a wrong one of each."""
+    program = "def add(a, b):\n    return a + b"
+    told: tuple[tuple[str, str, Any], ...] = (
+        ("math", "\\frac{1}{2}", {}),
+        ("math", "3 1/2", {}),
+        ("math_bare", "\\frac{1}{2}", {}),
+        ("math_bare", "a half, of course", {}),
+        ("code", program, ["assert add(1, 2) == 3"]),
+        ("code", f"Sure:\n```python\n{program}\n```", {"fn_name": "add", "inputs": [[1, 2]], "outputs": [3]}),
+        ("code", program, ["assert add(1, 2) == 3", "assert add(1, 2) == 4"]),
+        ("code", "print(sum(map(int, input().split())))", {"inputs": ["1 2", "3 4"], "outputs": ["3", "7"]}),
+        ("code", "print(3)", {"inputs": ["1 2", "3 4"], "outputs": ["3", "7"]}),
+        ("ifeval", "No comma.", {"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}),
+        ("ifeval", "One, at least.", {"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}),
+        ("nobody", "7", {}),
+    )
+    return [{"prompt": asked(n), "gold": gold, "verifier": verifier, "told": given} for n, (verifier, gold, given) in enumerate(told)]
+
+
+ANSWERS = (
+    "18",
+    "18.0",
+    "19",
+    "0.5",
+    "1/2",
+    "50%",
+    "1,234",
+    "1234 meters",
+    "5 hours",
+    "5 seconds",
+    "(3, 4)",
+    "34",
+    "10-20",
+    "-10",
+    "€12",
+    "12",
+)
+
+
+def answered() -> list[Row]:
+    """Chats whose answers are those of prompts with golds, or are not, and the prompts; the gold of each stands two places before its answer."""
+    return [
+        {"prompt": f"Sum {n}?", "gold": ANSWERS[n // 2 * 2 % len(ANSWERS)], "answer": f"So it is \\boxed{{{answer}}}."}
+        for n, answer in enumerate(ANSWERS)
+    ]
+
+
+def faulty_pairs() -> list[Row]:
+    """Sixty pairs of a good answer and a bad one, and some whose labels are swapped, that refuse, are alike, or call tools that are not on offer."""
+    good = [
+        {"prompt": [message("user", f"What is {n}?")], "chosen": [message("assistant", f"It is the number {n}, clearly.")]}
+        for n in range(60)
+    ]
+    rows: list[Row] = [{**row, "rejected": [message("assistant", f"No idea about {n}!")]} for n, row in enumerate(good)]
+    rows += [
+        {**row, "prompt": [message("user", f"And {n}?")], "chosen": row["rejected"], "rejected": row["chosen"]}
+        for n, row in enumerate(rows[:2])
+    ]
+    said = ("I'm sorry, but I cannot help with that.", "It is the number 3, clearly!", "It is the number 3, clearly.")
+    rows += [
+        {
+            "prompt": [message("user", f"{asked(n)}?")],
+            "chosen": [message("assistant", said[n % 3])],
+            "rejected": [message("assistant", said[(n + 1) % 3])],
+        }
+        for n in range(3)
+    ]
+    calls = [call("add", "a", a=1, b=2), call("ad", "b", a=1), call("add", "c", a="one"), call("add", "d", x=1)]
+    for n, made in enumerate(calls):
+        turns = [message("assistant", None, tool_calls=[made])]
+        rows.append({"prompt": [message("user", asked(n))], "chosen": turns, "rejected": [message("assistant", "No.")], "tools": TOOLS[2:]})
+    return rows
+
+
 def contrasts(count: int = 24, *, graded_too: bool = False) -> list[Row]:
     rows: list[Row] = [{"query": asked(n), "pos": [said(n)], "neg": [said(n + 1), said(n + 2)][: 1 + n % 2]} for n in range(count)]
     rows = [row | {"prompt": f"Find answer {n % 2}."} for n, row in enumerate(rows)]

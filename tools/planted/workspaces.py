@@ -372,6 +372,38 @@ def _lines(files: _Files, folder: Path) -> dict[str, tuple[Families, float]]:
         ),
         "preference ranked": ({"preference": {**base, "template": "chatml", "shuffle": False, "max_per_source": 14, "domains": ranked}}, 1),
         "rl": ({"rl": {**base, "template": "chatml", "test_fraction": 0.15, "domains": {**prompts, **groups}, **sums}}, 1),
+        "preference quality": (
+            {
+                "preference": {
+                    **base,
+                    "template": "qwen3",
+                    "domains": {"pairs": files.of("faulty_pairs", rows.faulty_pairs(), "preference")},
+                    "quality": {"steps": {name: {"action": "note"} for name in ("pair_answers", "swapped_labels", "tool_calls")}},
+                }
+            },
+            1,
+        ),
+        "rl quality": (
+            {
+                "rl": {
+                    **base,
+                    "template": "chatml",
+                    "domains": {
+                        "golds": files.of(
+                            "golds", rows.golds(), "rl_prompt", options={"verifier_key": "verifier", "arguments_key": "told"}
+                        ),
+                        "sums": files.of("sums", rows.answered(), "rl_prompt", options={"verifier": "math"}, ignore=["answer"]),
+                    },
+                    "quality": {"steps": {"verified_golds": {"code_seconds": 20.0}}},
+                    **few,
+                },
+                **_sft(
+                    {"sums": files.of("sums", rows.answered(), "prompt_completion", options={"completion_key": "answer"}, ignore=["gold"])},
+                    quality={"steps": {"rl_golds": {}}},
+                ),
+            },
+            1,
+        ),
         "rl runs": ({"rl": {**base, "domains": runs, **few}}, 1),
         "rl traces": (
             {"rl": {**base, "domains": {"traces": _folder(folder / "traces", traces(), "atif_group", subagents="train")}, **few}},

@@ -15,6 +15,7 @@ from prep_assets.checks.relations import same_rows
 from prep_assets.data.quarantine import renumbered
 from prep_assets.extensions.quality.examined import source_to_judge
 from prep_assets.extensions.quality.judging import MOST_SHARES, Verdicts, judged_domain
+from prep_assets.extensions.quality.proofs.known_answers import KNOWN_ANSWERS
 from prep_assets.extensions.quality.proofs.known_verdicts import DEFAULTS, KNOWN
 from prep_assets.extensions.quality.steps import Configured, Examples, Judged, by_block, corrupted_examples, quality_steps
 from prep_assets.pipeline.asset import Check, Store
@@ -87,8 +88,9 @@ def known_fault(name: str) -> str:
     """Return what a step says wrongly of examples whose verdicts are known, judged in two blocks; ``""`` where nothing is wrong, or none are known."""
     if name in DEFAULTS and (defaults := quality_steps()[name].defaults) != DEFAULTS[name]:
         return f"{name} has the defaults {defaults}, and must have {DEFAULTS[name]}"
-    for known in KNOWN[name]() if name in KNOWN else ():
+    for known in (KNOWN | KNOWN_ANSWERS).get(name, tuple)():
         verdicts = Verdicts([Configured(name, "drop", partial(quality_steps()[name].factory, **known.options), {})])
+        verdicts.learn(known.golds)
         examples = corrupted_examples(known.examples)
         for block in examples.halves or [examples]:
             verdicts.add(verdicts.judged(block))

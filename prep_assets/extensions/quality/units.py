@@ -133,7 +133,9 @@ def odd(text: str) -> re.Pattern[str]:
 
 def fold(word: str) -> str:
     """What two equal words have in common: case and width aside, and dots of the Turkish i."""
-    return word.casefold() if word.isascii() else unicodedata.normalize("NFKC", word).casefold().replace("ı", "i").replace("i\u0307", "i")
+    if word.isascii():
+        return word.casefold()
+    return unicodedata.normalize("NFKC", word).casefold().replace("\u0131", "i").replace("i\u0307", "i")
 
 
 def script(text: str) -> int:

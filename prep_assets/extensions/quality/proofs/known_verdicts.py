@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import Struct
 
 from prep_assets.extensions.quality.proofs.private_data import identifier
-from prep_assets.samples import ASSISTANT, TEXT, TOOL_CALL, USER, Example, Pair, Region, Sample, Turn, changed, document, turn
+from prep_assets.samples import ASSISTANT, USER, Example, Prompt, Sample, changed, document, turn
 
 SENTENCES = (
     "The keeper of the lighthouse walked down to the village every morning.",
@@ -40,12 +40,14 @@ class Known(Struct, frozen=True):
 
     Attributes:
         notes: name of a note → its values.
+        golds: those of the family rl, for a step that judges by them.
     """
 
     options: Mapping[str, Any]
     examples: Sequence[Example]
     found: Mapping[int, str]
     notes: Mapping[str, Sequence[Any]] = {}
+    golds: Sequence[Prompt] = ()
 
 
 def _lines(*lines: str) -> str:
@@ -286,26 +288,6 @@ def _gold_answers() -> Iterator[Known]:
     yield _one("She has 10-4=<<10-4=6>>6 pears and 6/4=<<6/4=1.5>>1.5 plums.\n#### 1.5")
 
 
-def _pair_answers() -> Iterator[Known]:
-    said = ((USER, "Name a river."), (ASSISTANT, "The Nile."), (ASSISTANT, "I'm sorry, but I cannot help."))
-    asked, right, refusal = ((turn(*each),) for each in said)
-    yield Known({}, (Pair(asked, right, refusal), Pair(asked, refusal, right)), {1: "chosen_refuses"})
-
-
-def _tool_calls() -> Iterator[Known]:
-    properties = {"x": {"type": "integer"}}
-    add = _tool("add", "", parameters={"type": "object", "properties": properties, "required": ["x"]})
-    calls = {
-        '{"name":"add","arguments":{"x":2}}': "",
-        '{"name":"ad","arguments":{"x":2}}': "unknown_tool",
-        '{"name":"add","arguments":{}}': "wrong_arguments",
-        '{"name":"add","arguments":{"x":"two"}}': "wrong_arguments",
-    }
-    turns = [(turn(USER, "2?"), Turn(ASSISTANT, (Region(TEXT, "I see."), Region(TOOL_CALL, call)))) for call in calls]
-    found = {at: reason for at, reason in enumerate(calls.values()) if reason}
-    yield Known({}, tuple(Sample(each, tools=(add,)) for each in turns), found)
-
-
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "gopher_quality": {
         "min_words": 50, "max_words": 100_000, "min_word_length": 3, "max_word_length": 10, "max_symbols": 0.1, "max_bullets": 0.9,
@@ -318,7 +300,7 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "repeated_passages": {"words": 50, "max_share": 0.5},
 }  # fmt: skip
 """By name of the step, the options' defaults, of the papers."""
-KNOWN: Mapping[str, Callable[[], Iterator[Known]]] = {
+KNOWN: dict[str, Callable[[], Iterator[Known]]] = {
     "gopher_quality": _gopher_quality,
     "gopher_repetition": _gopher_repetition,
     "fineweb_quality": _fineweb,
@@ -328,7 +310,5 @@ KNOWN: Mapping[str, Callable[[], Iterator[Known]]] = {
     "language": _language,
     "private_data": _private_data,
     "gold_answers": _gold_answers,
-    "pair_answers": _pair_answers,
-    "tool_calls": _tool_calls,
 }
-"""By name of the step."""
+"""By name of the step; those of answers and golds stand in `known_answers`."""
