@@ -41,6 +41,7 @@ x=1 \text{ or } x=2 | 1, 2  ;  1 \text{ and } 2 | 1,2  ;  \pm 3 | 3, -3  ;  \ln(
 42 | \boldsymbol{42}  ;  42 | **42**  ;  = 42 | 42  ;  1,234,567 | 1’234’567  ;  1.234.567 | 1,234,567  ;  1.234,56 | 1,234.56  ;  √16 | 4
 1 234 567.5 | 1,234,567.5  ;  \frac{3}{4} \text{ cup} | 3/4 cup  ;  2\frac{1}{4} \text{ miles} | 9/4 miles  ;  5小时 | 5 小时  ;  3个 | 3
 12元 | 12 元  ;  1.5万 | 15000  ;  3百万元 | 300万元  ;  3千米 | 3  ;  是 | 是。  ;  5 miles | 5 mi
+¥12 | 12元  ;  3 and 1/2 | 7/2  ;  ₹12,34,567 | 1234567 rupees  ;  20 degrees Celsius | 20°C  ;  10^-2 | 0.01  ;  2\times10^-3 | 0.002
 1.5\times10^{3} | 1500  ;  1.5\times10^{3} J | 1500 J  ;  3\cdot 10^{8}\text{ m/s} | 300000000 m/s  ;  2.5\times10^{-3} | 0.0025
 """
 """Pairs, by the meaning that a teacher would give them; a unit that one answer leaves out does not count."""
@@ -66,7 +67,8 @@ $5 | €5  ;  5 dollars | 5 euros  ;  £3 | $3  ;  5 USD | 5 EUR  ;  ¥500 | $50
 1.5 x 10^3 | 1500  ;  1.5\times10^{3} | 1.5  ;  1.5\times10^{3} J | 1500 kg  ;  1,5 | 1.5  ;  12{,}5 | 12.5  ;  3\times10^2+1 | 300
 5 hours | 5 seconds  ;  5 m | 5 s  ;  5 ms | 5 m  ;  0x1F | 0x1E  ;  0x1F | 0  ;  0b101 | 0b111  ;  12 12 | 24  ;  192.168.0.1 | 192.168.0.2
 1.234 | 1234  ;  1.234 | 1,234  ;  5'10 | 510  ;  √16 | 6  ;  3万 | 3千  ;  3千米 | 3米  ;  3千米 | 3千克  ;  5小时 | 5分钟  ;  3个 | 3只
-2024年5月6日 | 2024年6月5日  ;  3点半 | 3点  ;  75¢ | $75  ;  3:30pm | 3:30am  ;  A) | B)  ;  60 mph | 60 m/s
+2024年5月6日 | 2024年6月5日  ;  3点半 | 3点  ;  75¢ | $75  ;  3:30pm | 3:30am  ;  5,10,100 | 510100  ;  20°C | 20 degrees Fahrenheit  ;  3 and 4 | 7
+A) | B)  ;  60 mph | 60 m/s
 0.\overline{3} | 0.3  ;  0.\overline{36} | 0.3\overline{6}  ;  Option B | option  ;  Option B | A
 """
 

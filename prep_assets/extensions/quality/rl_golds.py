@@ -42,7 +42,7 @@ def equal_answers(gold: str, answer: str) -> bool:
     if max(len(gold), len(answer)) > LONGEST:
         return plain(gold) == plain(answer)
     (expected, unit), (found, other) = _amount(gold), _amount(answer)
-    if unit and other and unit != other:
+    if unit and other and unit != other and not ({unit, other} == {"¥", "元"} and re.search("[¥￥]", gold + answer)):  # the sign of both
         return False
     if plain(expected) == plain(found):
         return not (unit + other).startswith("_") or unit == other
@@ -75,7 +75,7 @@ _SAME = {"$": "usd dollar", "€": "eur euro", "£": "gbp pound", "¥": "jpy yen
 _SAME |= {"¢": "cent", "%": "pct percent", "degree": "circ", "km/h": "kph", "mi/h": "mph"}
 _UNITS = {word: unit for unit, words in _SAME.items() for word in words.split()}
 _NAMES = {"met(?:er|re)": "m", "gram": "g", "lit(?:er|re)": "l", "sec(?:ond)?": "s", "minute": "min", "h(?:ou)?r": "h"}
-_NAMES |= {"inch(?:e(?=s))?": "in", "f(?:oo|ee)t": "ft", "mile": "mi"}
+_NAMES |= {"inch(?:e(?=s))?": "in", "f(?:oo|ee)t": "ft", "mile": "mi", "circc(?:elsius)?": "circc", "circf(?:ahrenheit)?": "circf"}
 _SHORT = "am pm mm cm dm km mg kg ml cl dl min hr sec ft yd lb oz mi mph kph hz khz mhz kw kwh kb mb gb tb kj kcal cal mol pa kpa"
 """Units that stand right behind a number; other letters there are variables."""
 _AMOUNT = re.compile(
@@ -88,10 +88,12 @@ _AMOUNT = re.compile(
 _WRITTEN = re.compile(r"(?<!\\)\\[,;:! ]|\\(?:(?:text|math)(?:rm|bf|it)?|mbox|boldsymbol|bm)\{\s*([^{}]*?)\s*\}")
 """Spaces of LaTeX, and words and numbers in another font."""
 _POWER = re.compile(r"^([-+]?[\d.,]+) ?\\(?:times|cdot) ?10\^\{?([-+]?\d{1,3})\}?( [^\W\d_].*)?$")
-_MIXED = re.compile(r"^([-+]?)(\d*) ?(?:\\[dt]?frac\{|(?<=\d ))(\d+)(?:\}\{|/)([1-9]\d*)\}?(?= [^\W\d_]{2}| [mgls]\b|$)")
+_MIXED = re.compile(r"^([-+]?)(\d*)(?: and)? ?(?:\\[dt]?frac\{|(?<=\d )|(?<=nd ))(\d+)(?:\}\{|/)([1-9]\d*)\}?(?= [^\W\d_]{2}| [mgls]\b|$)")
 _CHOICE = re.compile(r"^(?:(?:option|choice):? )?\(?([A-Z])\)?$", re.IGNORECASE)
-_THOUSANDS = re.compile(r"(?<![\d.,])(\d{1,3}(?:(?:[' ]\d{3})+|(?:\.\d{3}){2,}|(?:\.\d{3})+(?=,\d)))(?:[.,](\d+))?(?=[^\d.,]|$)")
-"""A number with the separators of France, Switzerland, or of Germany where nothing else can be meant: `1.234` may be a bit more than one."""
+_THOUSANDS = re.compile(
+    r"(?<![\d.,])(\d{1,3}(?:(?:[' ]\d{3})+|(?:\.\d{3}){2,}|(?:\.\d{3})+(?=,\d))|(?<=₹)[\d,]+,\d{3})(?:[.,](\d+))?(?![\d.,])"
+)
+"""A number with the separators of France, Switzerland, of rupees, or of Germany where nothing else can be meant: `1.234` may be a bit more than one."""
 
 
 def _amount(answer: str) -> tuple[str, str]:
@@ -104,6 +106,7 @@ def _amount(answer: str) -> tuple[str, str]:
     text = re.sub(_WRITTEN, r" \1 ", unicodedata.normalize("NFKC", text)).replace("⁄", "/")
     text = re.sub(r"(?i)^(?:\\approx|≈|=|(?:the )?(?:final )?answer(?: is|:))", "", re.sub(r"(?<=\d)\s*([-:])\s*(?=\d)", r"\1", text))
     text = " ".join(text.split()).rstrip(".。").replace(" ^", "^")
+    text = re.sub(r"\^(-\d+)", r"^{\1}", text)
     text = re.sub(r"(?<=\.)(\d*)\\(?:overline|bar)\{(\d+)\}", lambda at: f"{at[1]}{at[2] * 20}"[:20], text)
     text = _THOUSANDS.sub(lambda at: re.sub(r"\D", "", at[1]) + (f".{at[2]}" if at[2] else ""), text)
     text = _MIXED.sub(lambda at: f"{at[1]}{int(at[2] or 0) * int(at[4]) + int(at[3])}/{at[4]}", text)
@@ -122,7 +125,7 @@ def _amount(answer: str) -> tuple[str, str]:
 def _unit(words: str) -> str:
     """A unit in its short form: ``square meters`` is ``m^2``."""
     words = " ".join(re.sub(r"[\\{}.]", "", words).split()).removeprefix("us ").replace(" per ", "/")
-    words = re.sub(r"\b([kcmd])(?:ilo|enti|illi|eci)(?=met|lit|gram|sec)", r"\1", words).replace("circ ", "circ")
+    words = re.sub(r"\b([kcmd])(?:ilo|enti|illi|eci)(?=met|lit|gram|sec)", r"\1", re.sub(r"circ |degrees (?=[cf])", "circ", words))
     for name, short in _NAMES.items():
         words = re.sub(rf"\b([kcmd]?){name}s?\b", rf"\1{short}", words)
     words = re.sub(r"^(sq|square|cubic) (.*)", lambda at: f"{at[2]}^{3 if at[1] == 'cubic' else 2}", words)
@@ -207,7 +210,7 @@ def _answered(parts: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
     takes=(Sample,),
     libraries=("math-verify",),
     golds=True,
-    version=7,
+    version=8,
 )
 def rl_golds() -> Step:
     """Examples whose final answer is not the gold that the family rl has for the same prompt, compared as mathematics."""
