@@ -691,7 +691,11 @@ def test_ids_behind_their_names_and_keys_of_more_services(text: str) -> None:
         "卡 {6222 0210 0111 6245 702}, my visa is {4640716116022004517}", "https://facebook.com/372083064997741", "https://x.org/?card={372083064997741}",
         "= 3600000000000 + 62426244000", "x + 49 30 901820 = y", "O valor é 960 760 553 €, e nós falamos sobre isso ontem à noite, em Lisboa.",
         "doi 10.1111/0081-1750.00098", "integers(-2147483648, 2147483647), seeds = [3134027055, 4079264063], as we said in the text before this one.",
-        "y = W@x.shape or A@B.inverse()", "hf_xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx",
+        "y = W@x.shape or A@B.inverse(), x@self.weight", "hf_xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx, ghp_xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx",
+        "well...{kjell@mail.ru}...yes", "4006381333931, 4001103615203, chr7:44343873-51067706, 12 * 7 = 349236180433013", "card {4001103615203}",
+        "Il valore è 11111010 01101111 01000010 11001000 e ne abbiamo parlato ieri sera.", "firmware 4.2.1.3, 这个值是EC 4.1.15.172",
+        "Wartość to San Francisco, CA 81840-7498 i rozmawialiśmy o tym wczoraj wieczorem.", "Giá trị là 1900-2003 và chúng ta đã nói về điều đó tối qua.",
+        "Der Wert ist 169.254.169.254 und das ist gut so, wie wir gestern gesagt haben.",
     ],
 )  # fmt: skip
 def test_borders_of_values_and_what_only_looks_like_one(text: str) -> None:

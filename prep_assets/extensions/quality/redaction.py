@@ -110,13 +110,16 @@ def _is_card(text: str, brands: Sequence[tuple[re.Pattern[str], tuple[int, ...]]
 
 
 def _is_grouped(text: str, low: int, high: int) -> bool:
-    """Whether digits with spaces or hyphens may be a card, and not a decimal, a phone number or an IBAN."""
+    """Whether digits with spaces or hyphens may be a card, and not a decimal, a phone number, an IBAN or a number of a product."""
+    from stdnum import ean
+
     sizes, before = tuple(map(len, re.findall("[0-9]+", text[low:high]))), text[max(0, low - 5) : low]
-    is_decimal = re.search("[0-9][.]$|(?<![0-9])0,$|[A-Za-z]{2}[0-9]{2}[ -]$", before) or (before[-1:] == "+" and sum(sizes) < 16)
+    is_decimal = re.search(r"(?:\d[.]|(?<!\d)0,|[\d)] ?= ?|[A-Za-z]{2}\d{2}[ -])$", before) or (before[-1:] == "+" and sum(sizes) < 16)
     is_even = {*sizes} == {4} or len({*re.findall("[^0-9\\0]", text[low:high])}) < 2
     # tweets and their like have up to 19 digits, as only cards of China still do
-    is_key = not _is_named(text, low) and (_PATH.search(text, 0, low) or (high - low > 16 and text[low : low + 2] != "62"))
-    is_even = (is_even and 12 >= sizes[0] > 3 and min(sizes) > 1) or sizes == (4, 4, 4, 1)
+    is_long = (high - low > 16 and text[low : low + 2] != "62") or (high - low == 13 and ean.is_valid(text[low:high]))
+    is_key = (is_long or _PATH.search(text, 0, low)) and not _is_named(text, low)
+    is_even = (is_even and sizes[0] in (4, 6) and min(sizes) > 1) or sizes == (4, 4, 4, 1)
     return not is_decimal and (is_even if len(sizes) > 1 else not is_key)
 
 
@@ -201,7 +204,7 @@ def _is_id(module: str, value: str) -> bool:
 # Addresses.
 
 _ASCII_MAIL = re.compile(
-    r"(?:(?<![A-Za-z0-9_\u00c0-\u024f])_*(?![bfruBFRU]{1,2}')[A-Za-z0-9][A-Za-z0-9._+%'-]{0,63}|\\?\{[\w.+-]+(?: ?[,;|] ?[\w.+-]+)+\\?\})"
+    r"(?:(?<![A-Za-z0-9_\u00c0-\u024f])_*(?![bfruBFRU]{1,2}')[A-Za-z0-9](?:[A-Za-z0-9_+%'-]|\.(?!\.)){0,63}|\\?\{[\w.+-]+(?: ?[,;|] ?[\w.+-]+)+\\?\})"
     r"@(?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.)+(?:[A-Za-z]{2,24}|xn--[A-Za-z0-9-]{2,59})(?![A-Za-z0-9]|-+[A-Za-z0-9])"
 )
 _WITHOUT_SPACES = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3"
@@ -214,7 +217,8 @@ _OTHER_MAIL = re.compile(
     rf"(?:\w[\w{_MARKS}-]{{0,62}}\.)+(?:[A-Za-z]{{2,24}}(?![A-Za-z0-9-])|(?:[^\W\d_a-zA-Z{_WITHOUT_SPACES}]|[{_MARKS}]){{2,24}}(?![^\W_{_WITHOUT_SPACES}]|-)|[{_WITHOUT_SPACES}]{{2,24}}(?![\w-]))"
 )
 _NOBODY = re.compile(
-    r"(?i)@(?:[\w-]+\.)*(?:example(?:\.[a-z]{2,3}){0,2}|test|invalid|localhost|shape|inverse|transpose|reshape|view|sum)$|@[0-9]x\.(?:png|jpe?g|gif|webp|svg|avif)$"
+    r"(?i)@(?:self|this)\.(?!com$)|@(?:[\w-]+\.)*(?:example(?:\.[a-z]{2,3}){0,2}|test|invalid|localhost|shape|inverse|transpose|reshape|view|sum)$"
+    r"|@[0-9]x\.(?:png|jpe?g|gif|webp|svg|avif)$"
 )
 """Domains that RFC 2606 keeps for examples, and their relatives of countries; products of matrices (`W@x.shape`); and names of images (`icon@2x.png`)."""
 _REPOSITORY = re.compile(r"(?<![A-Za-z0-9.+%'-])(?:git|hg|svn)@")
@@ -247,7 +251,7 @@ _IP = re.compile(
 _GROUP = re.compile(r"(?<![A-Za-z0-9])[0-9A-Fa-f]{1,4}:$")
 """A group of an address of IPv6, before another one."""
 _BEFORE_VERSION = re.compile(
-    r"(?i)(?:version|build|section|chapter|clause|\bEC|\bRFC ?[0-9]{3,4})[-_ :=(\"']{0,6}$|[A-Z]/$|[A-Z](?<!ip)(?<!addr)(?<!host)(?<!src)(?<!dst) ?[=<>~!]= ?$"
+    r"(?i)(?:version|release|firmware|build|section|chapter|clause|(?<![A-Z])(?:EC|RFC ?\d+))[-_ :=(\"']{0,6}$|[A-Z]/$|[A-Z](?<!\Wip|ddr|src|dst) ?[=<>~!]= ?$"
 )
 _DOCUMENTATION = ipaddress.ip_network("3fff::/20")
 """RFC 9637; Python 3.11 does not know it."""
@@ -279,7 +283,7 @@ _IN_GROUPS = re.compile(
     re.IGNORECASE,
 )
 """What a number has for which `_is_written_as_phone` holds, or an extension."""
-_DECIMAL = re.compile(r"\+?[0-9]{1,3}\.[0-9]{4,}")
+_DECIMAL = re.compile(r"\+?[0-9]{1,3}\.[0-9]{4,}|[1-9][0-9]{2}(?:\.[0-9]{1,3}){3}")
 _SUM = re.compile(r"(?<=[0-9])\+|(?:(?<=[0-9)}\]] )|(?<=(?<![A-Za-z])[a-z] ))\+ |(?<=[0-9][.,])[^+]")
 """A sign in a sum, or the rest of a number with a comma."""
 _BESIDE_PRICE = re.compile("(?:,[0-9]{2})? ?(?:[$€£¥￥₹₽₩₫元円원]|(?:EUR|USD|GBP|PLN|zł|kr|TL|руб)(?![A-Za-zа-я]))")
@@ -290,10 +294,6 @@ _DATE = re.compile(
     r")(?![0-9]|[./:-][0-9])"
 )
 """A date, a month or a time."""
-_MOST_DIGITS = 15
-"""Of a number with its country's code (E.164); phonenumbers takes longer ones of Germany."""
-_DIALS_00 = "DE"
-"""A country that dials 00 before other countries' numbers."""
 _SURE = 0.6
 """The least probability of a guessed language whose countries' numbers are looked for."""
 COUNTRIES: Mapping[str, tuple[str, ...]] = {
@@ -330,8 +330,9 @@ def _phones(text: str, countries: Sequence[str] = (), spoken: Sequence[str] = ()
 
 
 def _is_written_as_phone(number: str) -> bool:
-    """Whether a national number looks like one, in a country that is only guessed: in groups, with a prefix, or as long as mobile numbers of China."""
-    digits = sum(map(str.isdigit, number))
+    """Whether a national number looks like one, in a country that is only guessed: in groups, with a prefix, or as long as mobile numbers of China. ZIP codes
+    of the United States, years and binary digits do not."""
+    digits = 0 if re.fullmatch("[0-9]{5}-[0-9]{4}|[12][0-9]{3}-[12][0-9]{3}|[01 -]+", number) else sum(map(str.isdigit, number))
     return number[0] != "+" and digits > 6 and (digits < len(number) or number[0] == "0" or digits == 11)
 
 
@@ -343,7 +344,7 @@ def _may_be_national(text: str) -> bool:
 def _with_prefix(text: str) -> Places:
     """Numbers with 00 instead of +, and those that other numbers follow, such as dates and ZIP codes."""
     for found in _PHONE.finditer(text):
-        country = _DIALS_00 if found[0].startswith("00") else None
+        country = "DE" if found[0].startswith("00") else None  # which dials 00 before other countries' numbers
         for end in (found.end(), *(found.start() + space.start() for space in reversed([*re.finditer(" ", found[0])]))):
             whole = (0, end - found.start())
             if not re.match("[:/-][0-9]", text[end : end + 2]) and [*_matched(text[found.start() : end], country)] == [whole]:
@@ -373,7 +374,7 @@ def _matched(text: str, country: str | None, *, strictly: bool = False) -> Place
         is_open = number.count(number[0]) > number.count({"(": ")", "[": "]"}.get(number[0], number[0]))
         lone = len(number) - len(number[1:].lstrip(" -")) if is_open else 0  # a bracket that closes behind the number
         before, _, _ = number.rpartition(" ")  # the last group is another number
-        is_more = len(f"{match.number.country_code}{match.number.national_number}") > _MOST_DIGITS
+        is_more = len(f"{match.number.country_code}{match.number.national_number}") > 15  # E.164; phonenumbers takes longer ones of Germany
         is_more = is_more and [*_matched(before, country)] == [(lone, len(before))]
         yield match.start + lone, match.start + len(before) if is_more else match.end
 
@@ -388,7 +389,7 @@ _OWN_SECRETS = (
     r"(?<![A-Za-z0-9])(?:"
     r"A(?:BIA|CCA|KIA|SIA)[0-9A-Z]{16}|gh[pousr]_[A-Za-z0-9]{36,255}|github_pat_[A-Za-z0-9_]{60,255}|gl(?:pat|ptt|dt|rt|oas|soat|ft|agent|cbt)-[\w-]{20,}"
     r"|(?:sk|pplx|xai|lsv2_[ps]t|tskey-[a-z]+|AGE-SECRET-KEY)[-_](?=[A-Za-z_-]*[0-9])[A-Za-z0-9_-]{32,}"  # OpenAI, Anthropic
-    r"|hf_(?!x{8})[A-Za-z]{34}|xox[abeprs](?:\.xox[bp])?-(?=[A-Za-z-]*[0-9])[A-Za-z0-9-]{10,}|xapp-[0-9]-[A-Za-z0-9-]{20,}|AIza[\w-]{35}|GOCSPX-[\w-]{28}|[sr]k_live_[A-Za-z0-9]{20,}"
+    r"|hf_[A-Za-z]{34}|xox[abeprs](?:\.xox[bp])?-(?=[A-Za-z-]*[0-9])[A-Za-z0-9-]{10,}|xapp-[0-9]-[A-Za-z0-9-]{20,}|AIza[\w-]{35}|GOCSPX-[\w-]{28}|[sr]k_live_[A-Za-z0-9]{20,}"
     r"|pypi-[\w-]{50,}|dckr_[op]at_[\w-]{27,}|ya29\.[\w-]{30,}|shp(?:at|ca|pa|ss)_[a-fA-F0-9]{32}|do[opr]_v1_[a-f0-9]{64}|(?:dapi|AC|SK)[a-f0-9]{32}|hv[sb]\.[\w-]{24,}"
     r"|glsa_[A-Za-z0-9]{32}_[a-f0-9]{8}|sbp_[a-f0-9]{40}|(?:npm|gsk|rpa|lin_api|ntn|glsa|rubygems)_[A-Za-z0-9]{32,}|(?:figd|sntrys)_[\w-]{36,}|r8_[A-Za-z0-9]{37}|whsec_[A-Za-z0-9]{24,}|sk_test_[A-Za-z0-9]{24,}"
     r"|PMAK-[a-f0-9]{24}-[a-f0-9]{34}|CFPAT-[\w-]{43}|NRAK-[A-Z0-9]{27}|ATATT3[\w=-]{100,}|sq0(?:atp|csp)-[\w-]{22,43}|ops_eyJ[\w-]{100,}"
@@ -417,7 +418,8 @@ def _secret_forms() -> tuple[re.Pattern[str], ...]:
 def _secrets(text: str) -> Places:
     found = ((form, match) for form in _secret_forms() for match in form.finditer(text))
     spans = (match.span(1) if form.groups and match[1] and len(match[1]) > 15 else match.span() for form, match in found)
-    yield from sorted((span for span in spans if span[1] - span[0] >= SHORTEST_SECRET), key=lambda span: (span[0], -span[1]))
+    real = (span for span in spans if span[1] - span[0] >= SHORTEST_SECRET and "xxxxxxxx" not in text[slice(*span)].lower())
+    yield from sorted(real, key=lambda span: (span[0], -span[1]))
 
 
 _KINDS: tuple[tuple[Kind, Callable[[str], Places], str, str, str], ...] = (
@@ -438,7 +440,7 @@ INVENTED: Mapping[Kind, str] = {kind: value for kind, _, _, value, _ in _KINDS}
 LIBRARIES: Mapping[Kind, Sequence[str]] = {kind: libraries.split() for kind, *_, libraries in _KINDS}
 """Kind → the libraries that decide."""
 KINDS: tuple[Kind, ...] = get_args(Kind)
-FORMS_VERSION = 14
+FORMS_VERSION = 15
 """Raised when other values are found by the same libraries."""
 
 

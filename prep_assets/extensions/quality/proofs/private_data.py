@@ -25,7 +25,7 @@ KEYS = {prefix: fewest for fewest, prefixes in _FEWEST.items() for prefix in pre
 OWNED = "com net org edu gov info uk eu"
 """Last labels of hosts that are spelt, beside those of countries that have phone numbers."""
 OWNERLESS, IMAGES = (
-    ("example", "test", "invalid", "localhost", "shape", "inverse", "transpose", "reshape", "view", "sum"),
+    ("example", "test", "invalid", "localhost", "self", "this", "shape", "inverse", "transpose", "reshape", "view", "sum"),
     ("png", "jpg", "jpeg", "gif", "webp", "svg", "avif"),
 )
 """Last labels of hosts that have no mail, members of matrices (``W@x.shape``) among them, and of names of images."""
@@ -76,8 +76,8 @@ _WORTH = {
 """What a text has to hold for a search of each of its characters to be worth while."""
 
 
-_NO_CARDS = re.compile(r"(?<=/)\d{13,}|(?<![0-9A-Za-z])(?<!\d[ -])(?:(?:\d{4}[ -]){4})+(?:\d{4}[ -]){0,2}\d{4}(?![ -]?\d)", re.ASCII)
-"""A part of a URL, and a row of a table."""
+_NO_CARDS = re.compile(r"[/=] ?\d{13,}|(?<![0-9A-Za-z])(?<!\d[ -])(?:(?:\d{4}[ -]){4})+(?:\d{4}[ -]){0,2}\d{4}(?![ -]?\d)", re.ASCII)
+"""A part of a URL, a result, and a row of a table."""
 
 
 def _cards(text: str) -> Iterator[bool]:
@@ -92,7 +92,8 @@ def _cards(text: str) -> Iterator[bool]:
                 whole = "".join(chosen)
                 if len(whole) > 19 or not whole.isdigit():
                     break
-                yield len(chosen[0]) > 3 and len(whole) - len(chosen) < 16 and all(len(group) > 1 for group in chosen) and _is_card(whole)
+                is_split = len(chosen[0]) in (4, 6, len(whole)) and min(map(len, chosen)) > 1
+                yield is_split and len(whole) - len(chosen) < 16 and _is_card(whole)
     for parts in re.findall(
         r"(?<![0-9A-Za-z])(?<![0-9][^0-9A-Za-z])([0-9]{4})([^0-9A-Za-z+*=<>^%&\s])([0-9]{4})\2([0-9]{4})\2([0-9]{4}|[0-9])(?![0-9A-Za-z])(?!\2[0-9:])",
         text,
@@ -102,7 +103,7 @@ def _cards(text: str) -> Iterator[bool]:
 
 def _is_card(digits: str) -> bool:
     """Whether digits have a brand's first digits and length, and the check digit."""
-    from stdnum import luhn
+    from stdnum import ean, luhn
 
     two, four, size = int(digits[:2]), int(digits[:4]), len(digits)
     known = (
@@ -112,7 +113,7 @@ def _is_card(digits: str) -> bool:
         or (two in (36, 38) and size in (14, 16))
         or ((3528 <= four <= 3589 or four == 6011 or two in (62, 65)) and size == 16)
     )
-    return known and len({*digits}) > 1 and bool(luhn.is_valid(digits))
+    return known and len({*digits}) > 1 and bool(luhn.is_valid(digits)) and not (size == 13 and ean.is_valid(digits))
 
 
 def _ibans(text: str) -> Iterator[bool]:
@@ -144,8 +145,10 @@ def _emails(text: str) -> Iterator[bool]:
 def _addresses(text: str) -> Iterator[bool]:
     for found in chain(re.finditer(r"[0-9A-Za-z.]+", text), re.finditer(r"[0-9A-Za-z:]+", text)):
         word, before, after = found[0].strip("."), text[max(0, found.start() - 20) : found.start()].lower(), text[found.end() :]
-        is_heading = len(word) == 7 and after[:1] == " " and after[1:2].isupper()
-        if is_heading or re.search(r"(?:version|build|section|chapter|clause|\bec|\brfc\W?[0-9]+)[\W_]*$|[a-z]/$|[=<>~!]= ?$", before):
+        is_version = re.search(
+            r"(?:version|release|firmware|build|section|chapter|clause|(?<![a-z])(?:ec|rfc ?\d+))[\W_]*$|[a-z]/$|[=<>~!]= ?$", before
+        )
+        if is_version or (len(word) == 7 and after[:1] == " " and after[1:2].isupper()):  # or a heading
             continue
         if word.count(".") == 3 or word.count(":") > 1:
             with suppress(ValueError):
@@ -187,7 +190,7 @@ def _national_phones(text: str, countries: Sequence[str] | None) -> Iterator[boo
     between = r"(?<![^\s:：(])(\(?[0-9][0-9 ()/.-]{5,18}[0-9])(?=\s|[.,;!?)]\s|$)(?!\s?(?:[$€£¥₹₽₩₫]|[A-Z]{3}\b|руб|zł|kr\b|TL\b))"
     written = [found.strip() for found in re.findall(between, text)]  # no prices
     written += re.findall(r"(?<=[\u3040-\u9fff\uac00-\ud7a3])[0-9][0-9 ()-]{5,18}[0-9](?=[\u3001-\u9fff\uac00-\ud7a3])", text)
-    written = [said for said in written if "/" not in said and not said.isdigit() and sum(map(str.isdigit, said)) > 7]
+    written = [said for said in written if not re.fullmatch(r"\d+|[12]\d{3}-[12]\d{3}|.*/.*", said) and sum(map(str.isdigit, said)) > 7]
     if written and countries is None:
         language, probability = identifier().classify(text[:2000])
         countries = [pair[3:] for pair in _SPOKEN.split() if pair.startswith(f"{language}:") and probability >= _SURE]
