@@ -418,7 +418,8 @@ def _secret_forms() -> tuple[re.Pattern[str], ...]:
 def _secrets(text: str) -> Places:
     found = ((form, match) for form in _secret_forms() for match in form.finditer(text))
     spans = (match.span(1) if form.groups and match[1] and len(match[1]) > 15 else match.span() for form, match in found)
-    real = (span for span in spans if span[1] - span[0] >= SHORTEST_SECRET and "xxxxxxxx" not in text[slice(*span)].lower())
+    # xxxxxxxx stands for a key, but not within the lines of PEM
+    real = (span for span in spans if span[1] - span[0] >= SHORTEST_SECRET and not re.match("(?i)[^ ]*x{8}", text[slice(*span)]))
     yield from sorted(real, key=lambda span: (span[0], -span[1]))
 
 

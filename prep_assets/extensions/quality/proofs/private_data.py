@@ -24,11 +24,9 @@ KEYS = {prefix: fewest for fewest, prefixes in _FEWEST.items() for prefix in pre
 """First letters of a service's keys → the fewest characters of one."""
 OWNED = "com net org edu gov info uk eu"
 """Last labels of hosts that are spelt, beside those of countries that have phone numbers."""
-OWNERLESS, IMAGES = (
-    ("example", "test", "invalid", "localhost", "self", "this", "shape", "inverse", "transpose", "reshape", "view", "sum"),
-    ("png", "jpg", "jpeg", "gif", "webp", "svg", "avif"),
-)
-"""Last labels of hosts that have no mail, members of matrices (``W@x.shape``) among them, and of names of images."""
+IMAGES = ("png", "jpg", "jpeg", "gif", "webp", "svg", "avif")
+OWNERLESS = ("example", "test", "invalid", "localhost", "self", "this", "shape", "inverse", "transpose", "reshape", "view", "sum")
+"""Last labels of hosts that have no mail, members of matrices (``W@x.shape``) among them."""
 
 
 def private_data_left(text: str, kinds: Sequence[str], countries: Sequence[str] | None = None) -> Iterator[str]:
@@ -37,7 +35,7 @@ def private_data_left(text: str, kinds: Sequence[str], countries: Sequence[str] 
     Args:
         countries: those whose phone numbers are looked for without a prefix too; null: that of the text's language.
     """
-    found = [*_left(text := unicodedata.normalize("NFKC", text), kinds, countries)]
+    found = [*_left(text := re.sub(r"\\[nrt]", " ", unicodedata.normalize("NFKC", text)), kinds, countries)]
     meant = _decoded(text)
     yield from found
     yield from (kind for kind in (_left(meant, kinds, countries) if meant != text else ()) if kind not in found)
@@ -90,7 +88,7 @@ def _cards(text: str) -> Iterator[bool]:
             for last in range(first, min(len(groups), first + 6)):
                 chosen = [group.strip(".") for group in groups[first : last + 1]]
                 whole = "".join(chosen)
-                if len(whole) > 19 or not whole.isdigit():
+                if len(whole) > 19 or not whole.isdigit() or re.fullmatch("[A-Za-z]{2}[0-9]{2}", "".join(groups[first - 1 : first])):
                     break
                 is_split = len(chosen[0]) in (4, 6, len(whole)) and min(map(len, chosen)) > 1
                 yield is_split and len(whole) - len(chosen) < 16 and _is_card(whole)
@@ -123,14 +121,14 @@ def _ibans(text: str) -> Iterator[bool]:
     for run in regex.findall(r"[A-Z0-9]+(?:[\p{Zs}\p{Pd}./_\n][A-Z0-9]+)*", text.upper()):
         groups = [group.removeprefix("IBAN") for group in re.findall("[A-Z0-9]+", run)]
         for first, group in enumerate(groups):
-            if re.match("[A-Z]{2}[0-9]{2}", group):
+            if re.match("[A-Z]{2}[0-9]{2}.{0,30}$", group):
                 yield from (bool(iban.is_valid(whole, check_country=False)) for whole in accumulate(groups[first : first + 9]))
 
 
 def _emails(text: str) -> Iterator[bool]:
     from email_validator import EmailNotValidError, validate_email
 
-    for word in re.findall(r"[A-Za-z0-9._%+~-]+@[A-Za-z0-9.-]+[:/]?", text) if "@" in text else ():
+    for word in re.findall(r"[A-Za-z0-9][A-Za-z0-9._%+~-]*@[A-Za-z0-9.-]+[:/]?", text) if "@" in text else ():
         is_place = word.endswith((":", "/")) and word.strip("._-~").startswith(("git@", "hg@", "svn@"))
         name, _, domain = word.rstrip(":/").strip("._-~").rpartition("@")
         labels = domain.lower().split(".")
@@ -150,10 +148,10 @@ def _addresses(text: str) -> Iterator[bool]:
         )
         if is_version or (len(word) == 7 and after[:1] == " " and after[1:2].isupper()):  # or a heading
             continue
-        if word.count(".") == 3 or word.count(":") > 1:
+        if re.match(r"[1-9][0-9]{0,2}(?:\.[0-9]+){3}$|(?!3fff)[23][0-9a-f]{3}:", word.lower()):  # no slice such as 1::2
             with suppress(ValueError):
                 address = ipaddress.ip_address(word.strip(":"))
-                yield address.is_global and not address.is_multicast and word[0] in "123456789" and not word.startswith("3fff:")
+                yield address.is_global and not address.is_multicast
 
 
 def _phones(text: str) -> Iterator[bool]:
@@ -190,7 +188,8 @@ def _national_phones(text: str, countries: Sequence[str] | None) -> Iterator[boo
     between = r"(?<![^\s:：(])(\(?[0-9][0-9 ()/.-]{5,18}[0-9])(?=\s|[.,;!?)]\s|$)(?!\s?(?:[$€£¥₹₽₩₫]|[A-Z]{3}\b|руб|zł|kr\b|TL\b))"
     written = [found.strip() for found in re.findall(between, text)]  # no prices
     written += re.findall(r"(?<=[\u3040-\u9fff\uac00-\ud7a3])[0-9][0-9 ()-]{5,18}[0-9](?=[\u3001-\u9fff\uac00-\ud7a3])", text)
-    written = [said for said in written if not re.fullmatch(r"\d+|[12]\d{3}-[12]\d{3}|.*/.*", said) and sum(map(str.isdigit, said)) > 7]
+    none = r"\d+|[12]\d{3}-[12]\d{3}|.*(?:/|[.] ).*"
+    written = [said for said in written if not re.fullmatch(none, said) and sum(map(str.isdigit, said)) > 7]
     if written and countries is None:
         language, probability = identifier().classify(text[:2000])
         countries = [pair[3:] for pair in _SPOKEN.split() if pair.startswith(f"{language}:") and probability >= _SURE]
@@ -209,7 +208,7 @@ def _ids(text: str) -> Iterator[bool]:
     from stdnum.iso7064 import mod_11_2
     from stdnum.us import ssn
 
-    for word in (part.strip("./-") for part in re.split(r"[^0-9A-Za-z./+-]+", text.upper())):
+    for word in (part.strip("./-") for part in re.findall(r"(?<![0-9A-Z./+-])[0-9A-Z./+-]{8,40}(?![0-9A-Z./+-])", text.upper())):
         is_chinese = (
             len(word) == 18 and word[6:8] in ("19", "20") and word[:17].isdigit() and 0 < int(word[10:12]) < 13 and int(word[12:14]) < 32
         )
@@ -219,15 +218,13 @@ def _ids(text: str) -> Iterator[bool]:
 
 def _secrets(text: str) -> Iterator[bool]:
     yield from ("PRIVATE KEY" in line for line in text.split("-----BEGIN ")[1:] for line in line.splitlines()[:1])
-    yield "hooks.slack.com/services/T" in text
+    yield re.search(r"hooks\.slack\.com/services/T(?!\S*x{8})", text, re.IGNORECASE) is not None
     for line in text.splitlines() if "aws" in text.lower() else ():
         named = "aws" in line.lower() and ("secret" in line.lower() or "key" in line.lower())
         yield named and any(len(word) == 40 and word.lower() != word != word.upper() for word in re.split(r"[^A-Za-z0-9/+]+", line))
     for word in (part.strip("_") for part in re.split(r"[^A-Za-z0-9_-]+", text)):
-        yield any(
-            word.startswith(prefix) and len(word) >= fewest and "x" * 8 not in word and (prefix == "hf_" or any(map(str.isdigit, word)))
-            for prefix, fewest in KEYS.items()
-        )
+        fewest = max((fewest for prefix, fewest in KEYS.items() if word.startswith(prefix)), default=len(word) + 1)
+        yield len(word) >= fewest and "x" * 8 not in word.lower() and (word.startswith("hf_") or any(map(str.isdigit, word)))
 
 
 SEARCHES: Mapping[str, Callable[[str], Iterator[bool]]] = {
