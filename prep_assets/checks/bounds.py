@@ -99,7 +99,7 @@ def with_rules(store: Store, verdict: Verdict) -> Verdict:
     if "licences" in rules and (fault := forbidden(store, rules["licences"]["allow"], numbers)):
         faults.append(fault)
     if faults:
-        return Verdict(False, ". ".join(faults), numbers, Worst("manifest", ". ".join(faults)), ruled=ruled)
+        return Verdict(False, ". ".join([*faults, verdict.summary]), numbers, Worst("manifest", ". ".join(faults)), ruled=ruled)
     if warned:
         summary = f"{verdict.summary}. Warning: {'; '.join(warned)}"
         return replace(verdict, summary=summary, numbers=numbers, warns=True, ruled=ruled)

@@ -129,6 +129,8 @@ DISGUISES: dict[str, Callable[[str], str]] = {
     "lines of a search between": lambda text: (
         "".join(f"\nsrc/q.md:{at}:{part}" for at, part in enumerate(textwrap.wrap(text, 20), 9)) + "\n"
     ),
+    "sections counted between": lambda text: "".join(f"\n2.1.{at}. {part}" for at, part in enumerate(textwrap.wrap(text, 20), 9)) + "\n",
+    "verses between": lambda text: "".join(f"\nGen 1:{at} {part}" for at, part in enumerate(textwrap.wrap(text, 20), 9)) + "\n",
     "a name between lines": lambda text: "".join(f"\nquiz-bot: {part}" for part in textwrap.wrap(text, 20)) + "\n",
     "hyphens between lines of Windows": lambda text: re.sub("([a-z]{3})([a-z]{2})", "\\1-\r\n  \\2", text),
     "accents apart": lambda text: unicodedata.normalize("NFD", text),

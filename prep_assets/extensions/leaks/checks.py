@@ -130,7 +130,7 @@ def _leaks_again(store: Store) -> Verdict:
         "by_set": Counter(_labels(table)),
         "uncovered": uncovered,
     }
-    if table.num_rows and not store.manifest.counts["first"].endswith(f" {table['detail'][0]}"):
+    if table.num_rows and not store.manifest.counts.get("first", "").endswith(f" {table['detail'][0]}"):
         must["first"] = table["detail"][0].as_py()
     most = max((count / texts for count, texts in uncovered.values()), default=0.0)
     shares = {"leaks": must["leaks"] / max(1, sum(read)), "uncovered": most}

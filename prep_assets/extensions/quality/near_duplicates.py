@@ -57,10 +57,7 @@ class NearDuplicates(Step):
         """Note the examples."""
         shared = _BESIDE_QUERIES if isinstance(examples.examples[0], Contrast) else _SHARED
         context = [[(role, text) for role, text in parts if role in shared] for parts in examples.parts]
-        turns = [
-            "\n\n".join(part for role, part in parts if role not in shared) if beside else text
-            for text, parts, beside in zip(examples.texts, examples.parts, context, strict=True)
-        ]
+        turns = ["\n\n".join(text for role, text in parts if role not in shared) for parts in examples.parts]
         signatures, counts = self._signed(turns), np.array([len(parts) for parts in context], np.int64)
         self._bands.append(band_digests(signatures, self._buckets).reshape(-1))
         self._sizes.append(np.array([len(text) for text in examples.texts], np.int64))

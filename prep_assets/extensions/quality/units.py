@@ -83,7 +83,10 @@ def unprefixed(text: str) -> str:
     return "\n".join(lines)
 
 
-_FIRST = re.compile(r"[ \t*]*((?:([^\s\d]{1,20}[ \t]?)?(\d{1,6})([^\w\s]{0,3}[ \t]|[^\w\s]{1,3}))|(?=\S*\w)\S{1,12}[ \t])[ \t]*")
+_FIRST = re.compile(
+    r"[ \t*]*(((?:[^\s\d]{1,12}[ \t])?(?:[^\s\d]{0,20}|\S{0,20}\d[.:]))(\d{1,6})([^\w\s]{0,3}[ \t]|[^\w\s]{1,3}(?<![.:])|[.:](?!\d))"
+    r"|(?=\S*\w)\S{1,12}[ \t])[ \t]*"
+)
 
 
 def undisguised(text: str) -> str:
