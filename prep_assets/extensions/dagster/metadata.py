@@ -209,6 +209,7 @@ def store_metadata(workspace: Workspace, published: Published, **about: Any) -> 
         **({"trained_share": share} if share is not None else {}),
         "refused_records": sum(reasons.values()),
         **({"refused_by_reason": dg.MetadataValue.json(reasons)} if reasons else {}),
+        **({"found": dg.MetadataValue.json(manifest.counts["found"])} if manifest.counts.get("found") else {}),
         **_by_domain(published),
         **_preview(workspace, published),
         **({"mixture": dg.MetadataValue.md(mixture_picture(realised, weights))} if realised else {}),
@@ -295,7 +296,7 @@ def data_version(published: Published) -> str:
 
 
 def _preview(workspace: Workspace, published: Published) -> dict[str, Any]:
-    if published.manifest.asset not in EVERY or not (published.manifest.counts.get("rows") or published.manifest.counts.get("kept")):
+    if published.manifest.asset not in EVERY or not any(map(published.manifest.counts.get, ("rows", "kept", "examples"))):
         return {}
     try:
         shown = row(workspace, published).row

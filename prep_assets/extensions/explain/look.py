@@ -23,7 +23,7 @@ from prep_assets.errors import ConfigError, StoreError, nearest
 from prep_assets.extensions.explain.figures import refused_counts, total_counts
 from prep_assets.extensions.explain.previews import row as row_of
 from prep_assets.extensions.explain.streams import found_rows
-from prep_assets.extensions.explain.verdicts import first_found, found_of, is_quality
+from prep_assets.extensions.explain.verdicts import found_of, is_quality
 from prep_assets.graph.graph import asset_named
 from prep_assets.pipeline.workspace import Workspace, arguments
 from prep_assets.stores.manifest import Manifest, label_of
@@ -45,8 +45,6 @@ def inspect(
     workspace = Workspace.open()
     published = one_store(workspace, asset, partition, last=is_quality(asset))
     with reading(published):
-        if row is None:
-            row = first_found(published) if is_quality(asset) else 0
         shown = row_of(workspace, published, row, stream=stream)
     return Answer(shown.row, lambda console: shown.show(console, ids=ids))
 

@@ -14,6 +14,7 @@ from prep_assets.extensions.blends.store import BLEND
 from prep_assets.extensions.explain.rows import Blend, Row, read, record_names
 from prep_assets.extensions.explain.rows import title as title_of
 from prep_assets.extensions.explain.streams import stream_of
+from prep_assets.extensions.explain.verdicts import first_row
 from prep_assets.graph.graph import EVERY, one_partition, streams, tables_of
 from prep_assets.pipeline.sources import read_sources
 from prep_assets.pipeline.verdicts import LEAKS, QUALITY, VERDICTS, read_verdicts
@@ -136,7 +137,7 @@ class ShownRow(Struct, frozen=True):
 def row(
     workspace: Workspace,
     asset: str | Published,
-    number: int = 0,
+    number: int | None = None,
     *,
     partition: str | None = None,
     stream: str | None = None,
@@ -146,6 +147,7 @@ def row(
 
     Args:
         asset: an asset's name, or one version of its store.
+        number: of the row; `None`: the first, or of verdicts the first that found anything.
 
     Raises:
         ConfigError: no such asset, row or stream.
@@ -154,4 +156,5 @@ def row(
     if isinstance(asset, str):
         definition, key = one_partition(workspace, asset, partition)
         asset = workspace.built(definition.name, key)
+    number = first_row(asset) if number is None else number
     return ShownRow(preview(workspace, asset, number, stream=stream, limit=limit), asset, number, stream)

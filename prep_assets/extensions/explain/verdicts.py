@@ -26,8 +26,10 @@ def found_of(published: Published) -> Iterator[tuple[tuple[int, int], str, str, 
             yield at, step, f"{reason})", detail
 
 
-def first_found(published: Published) -> int:
-    """The number of the first verdict that found anything; 0 without one."""
+def first_row(published: Published) -> int:
+    """The number of the row of a store that one looks at first: of verdicts the first that found anything."""
+    if not is_quality(published.manifest.asset):
+        return 0
     table = read_verdicts(published)
     columns = [table[name].to_pylist() for name in ("dropped", FOUND) if name in table.column_names]
     return next((number for number, found in enumerate(zip(*columns, strict=True)) if any(found)), 0)

@@ -130,6 +130,17 @@ def test_refused_records_are_counted_by_reason_with_the_path_of_the_quarantine(t
     assert [refusal.id for refusal in read_quarantine(quarantine)] == ["rows.jsonl:2", "rows.jsonl:3", "rows.jsonl:4"]
 
 
+def test_what_quality_steps_found_is_shown_first(tmp_path: Path) -> None:
+    rows = [{"instruction": "Add 2 and 2.", "output": "They are four in all."}, {"instruction": "Add 3 and 3.", "output": "Six."}]
+    steps = {"prep_assets_tests.quality.own_steps:short": {}}
+    workspace = workspace_in(
+        tmp_path, minimal("sft", {"one": domain(jsonl(tmp_path / "rows.jsonl", rows), "alpaca")}, quality={"steps": steps})
+    )
+    metadata = store_metadata(workspace, build(workspace, "sft_quality", "one"))
+    assert metadata["found"].value == {"prep_assets_tests.quality.own_steps:short/short_answer (drop)": 1}
+    assert (metadata["preview"].value["row"], metadata["preview"].value["dropped"]) == (1, "short_answer")
+
+
 # -- the report of a family as an asset, and what asset pages show first -----------------------------------------------------------------
 
 
