@@ -42,6 +42,7 @@ from prep_assets_tests.graph.workspaces import (
     TOKENIZER,
     build_all,
     domain,
+    failing,
     jsonl,
     minimal,
     shipped,
@@ -379,6 +380,11 @@ def test_the_arithmetic_curriculum_is_right(built: Workspace) -> None:
         left, operator, right = question.split()
         worked = {"+": int(left) + int(right), "-": int(left) - int(right), "*": int(left) * int(right)}[operator]
         assert row["gold"] == worked
+    published = open_published(built.stores, "arithmetic_prompts")
+    assert failing(built, published) == []
+    for name in ("read", "kept", "level_seed"):
+        wrong = replace(published.manifest, counts={**published.manifest.counts, name: 299})
+        assert failing(built, replace(published, manifest=wrong)) == ["source_match"]
 
 
 def test_rl_tokens_end_with_the_generation_prompt(built: Workspace) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import lru_cache
@@ -23,7 +23,7 @@ from prep_assets.errors import Refused, StoreError
 from prep_assets.extensions.lines.checks import OfLines, require_current
 from prep_assets.extensions.lines.proofs import Line, check_lines, lines_verdict
 from prep_assets.extensions.lines.write import sample_of, turns_of
-from prep_assets.extensions.rl.config import Rl
+from prep_assets.extensions.rl.config import Arithmetic, Rl
 from prep_assets.extensions.rl.groups import Tokenize, conversation_of, conversations
 from prep_assets.extensions.rl.prompts import prompt_row
 from prep_assets.extensions.rl.proofs.golds import (
@@ -59,7 +59,7 @@ from prep_assets.proofs.formats import definition_of, files, rule_named
 from prep_assets.proofs.mask import UNWEIGHED, Conversation, IdentityProof, Left, MaskProof
 from prep_assets.proofs.second_reading import group_again, read_again, shown_by
 from prep_assets.proofs.tables import check_rows
-from prep_assets.proofs.verdict import Tally, Verdict, combined
+from prep_assets.proofs.verdict import Tally, Verdict, Worst, combined
 from prep_assets.samples import ASSISTANT, USER, Group, Prompt, Row, Sample
 from prep_assets.schemas.reader import apply
 from prep_assets.stores.groups import LOGPROBS, OF_RUNS, PROMPTS, RESPONSES, REWARDS, STEP_ENDS, STEP_REWARDS, TEST, splits
@@ -119,15 +119,23 @@ def arithmetic_golds(store: Store) -> Verdict:
 
 
 def questions_match(store: Store) -> Verdict:
-    """Check generated questions against their seed."""
+    """Check generated questions against their seed, and how many of each level the manifest counts."""
+    levels = Counter(f"level_{level}" for _, _, level in _drawn(store.workspace.family(Rl).arithmetic))
+    must = {"read": levels.total(), "kept": levels.total(), **levels}
+    if wrong := [name for name, count in must.items() if store.manifest.counts.get(name) != count]:
+        fault = f"{wrong[0]} is {must[wrong[0]]:,}, and the manifest counts {store.manifest.counts.get(wrong[0])}"
+        return Verdict(False, fault, {}, Worst("counts", fault))
     return lines_verdict([check_lines(matched_questions(store))], stored=len(store.lines_of(store.asset.name)))
+
+
+def _drawn(options: Arithmetic) -> Iterator[tuple[str, Any, str]]:
+    return questions(options.n, options.largest, options.seed, options.levels or ("seed",), unique=options.unique)
 
 
 def matched_questions(store: Store) -> Iterator[Line]:
     """Yield the stored questions with those drawn again."""
     options = store.workspace.family(Rl).arithmetic
-    drawn = questions(options.n, options.largest, options.seed, options.levels or ("seed",), unique=options.unique)
-    for number, (stored, question) in enumerate(zip_longest(store.lines_of(store.asset.name), drawn), 1):
+    for number, (stored, question) in enumerate(zip_longest(store.lines_of(store.asset.name), _drawn(options)), 1):
         if question is None:
             yield Line(f"line {number}", stored or {}, None)
             continue
