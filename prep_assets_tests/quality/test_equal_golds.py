@@ -41,7 +41,8 @@ x=1 \text{ or } x=2 | 1, 2  ;  1 \text{ and } 2 | 1,2  ;  \pm 3 | 3, -3  ;  \ln(
 42 | \boldsymbol{42}  ;  42 | **42**  ;  = 42 | 42  ;  1,234,567 | 1’234’567  ;  1.234.567 | 1,234,567  ;  1.234,56 | 1,234.56  ;  √16 | 4
 1 234 567.5 | 1,234,567.5  ;  \frac{3}{4} \text{ cup} | 3/4 cup  ;  2\frac{1}{4} \text{ miles} | 9/4 miles  ;  5小时 | 5 小时  ;  3个 | 3
 12元 | 12 元  ;  1.5万 | 15000  ;  3百万元 | 300万元  ;  3千米 | 3  ;  是 | 是。  ;  5 miles | 5 mi
-¥12 | 12元  ;  3 and 1/2 | 7/2  ;  ₹12,34,567 | 1234567 rupees  ;  20 degrees Celsius | 20°C  ;  10^-2 | 0.01  ;  2\times10^-3 | 0.002
+¥12 | 12元  ;  3 and 1/2 | 7/2  ;  ₹12,34,567 | 1234567 rupees  ;  20 degrees Celsius | 20°C  ;  10^-2 | 0.01  ;  33\frac{1}{3}\% | 33 1/3 %
+2\times10^-3 | 0.002
 1.5\times10^{3} | 1500  ;  1.5\times10^{3} J | 1500 J  ;  3\cdot 10^{8}\text{ m/s} | 300000000 m/s  ;  2.5\times10^{-3} | 0.0025
 """
 """Pairs, by the meaning that a teacher would give them; a unit that one answer leaves out does not count."""

@@ -331,7 +331,7 @@ def test_answers_are_prepared_where_math_verify_alone_is_wrong(gold: str, answer
         ("so \\boxed{1", None),
         ("#### Solution\nWe add: \\boxed {5}.", "5"),
         ("#### 1. We add\nand so on", None),
-        ("#### $5\nI hope that this helps.", "$5"),
+        ("#### $5\r\nI hope that this helps.", "$5"),
         ("We add.\n#### two\n", "two"),
         ("<Answer>6</Answer>", "6"),
         ("so \\fbox{6}", "6"),

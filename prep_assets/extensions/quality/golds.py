@@ -12,7 +12,7 @@ from prep_assets.extensions.quality.steps import ANSWER, Examples, Finding, Step
 from prep_assets.samples import Prompt, Sample, document
 
 _NOTE = re.compile(r"<<([^<>=]+)=([^<>=]+)>>")
-FINAL = r"(?m)^####(?!#)[ \t]*(?=[-+$€£¥]?\d\S*[ \t]*$|.*\s*\Z)(\S.*?)\s*$"
+FINAL = r"(?m)^####(?!#)[ \t]*(?=[-+$€£¥]?\d\S*[ \t\r]*$|.*\s*\Z)(\S.*?)\s*$"
 """A final answer: a number, or the last line. Other lines that begin so are headings of Markdown."""
 _NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?|\.\d+")
 _PLAIN = re.compile(
@@ -37,7 +37,7 @@ def value_of(expression: str) -> Fraction | None:
     if len(text) > LONGEST:
         return None
     try:
-        return _value(ast.parse(text.strip(), mode="eval").body)
+        return Fraction(text) if text.isdecimal() else _value(ast.parse(text.strip(), mode="eval").body)
     except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError):
         return None
 

@@ -88,8 +88,8 @@ _AMOUNT = re.compile(
 _WRITTEN = re.compile(r"(?<!\\)\\[,;:! ]|\\(?:(?:text|math)(?:rm|bf|it)?|mbox|boldsymbol|bm)\{\s*([^{}]*?)\s*\}")
 """Spaces of LaTeX, and words and numbers in another font."""
 _POWER = re.compile(r"^([-+]?[\d.,]+) ?\\(?:times|cdot) ?10\^\{?([-+]?\d{1,3})\}?( [^\W\d_].*)?$")
-_MIXED = re.compile(r"^([-+]?)(\d*)(?: and)? ?(?:\\[dt]?frac\{|(?<=\d )|(?<=nd ))(\d+)(?:\}\{|/)([1-9]\d*)\}?(?= [^\W\d_]{2}| [mgls]\b|$)")
-_CHOICE = re.compile(r"^(?:(?:option|choice):? )?\(?([A-Z])\)?$", re.IGNORECASE)
+_MIXED = re.compile(r"^([-+]?)(\d*)(?: and)? ?(?:\\[dt]?frac\{|(?<=[\dd] ))(\d+)(?:\}\{|/)([1-9]\d*)\}?(?= [^\W\d_]{2}| [mgls]\b| ?%|$)")
+_CHOICE = re.compile(r"^(?:(?:option|choice):? )?\(?([A-Z])\)?:?$", re.IGNORECASE)
 _THOUSANDS = re.compile(
     r"(?<![\d.,])(\d{1,3}(?:(?:[' ]\d{3})+|(?:\.\d{3}){2,}|(?:\.\d{3})+(?=,\d))|(?<=₹)[\d,]+,\d{3})(?:[.,](\d+))?(?![\d.,])"
 )
