@@ -679,6 +679,8 @@ def test_ids_behind_their_names_and_keys_of_more_services(text: str) -> None:
         # colours, and signs that nobody sees
         "\x1b[1;31m{81.2.69.142}\x1b[0m", "\\u001b[32m{anna@mail.ru}\\u001b[0m", "\x1b[K{DE89370400440532013000}", "\u202a{+49 151\u200e 23456789}\u202c",
         "{4012\u00ad8888\u00ad8888\u00ad1881}", "{an\u202cna@ma\u2066il.ru}",
+        "You\u200bcan\u200buse\u200b{4805\u200b2424\u200b9177\u200b2932}\u200bnow", "Sie\u2060haben\u2060{81.2.69.142}\u2060und",
+        "x\u200bIBAN\u200bist\u200b{DE89\u200b3704\u200b0044\u200b0532\u200b0130\u200b00}",
         # ends of addresses
         "{müller@web.de}", "{anna@mail.ru}-- yes", "{anna@mail.ru}-", "print(f'{anna@mail.ru}')", "{o'neil@mail.ru}", "मेल {अन्ना@डाटा.भारत} पर",
         "{อันนา@ไทย.ไทย}", "from {2a02:908::1234}: refused", "[{+44 7780 330404}](tel:x)",

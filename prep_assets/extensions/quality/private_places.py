@@ -146,6 +146,7 @@ def _decoded(text: str) -> tuple[str, Ints, Ints] | None:
 def _escapes(text: str) -> Iterator[tuple[int, int, str]]:
     for found in _ENCODED.finditer(text):
         low, high = found.span()
+        beside = text[low - 1 : low] + text[high : high + 1]
         if found["at"] or found["dot"]:
             low -= text[low - 1 : low] == " "
             high += text[high : high + 1] == " "
@@ -154,14 +155,13 @@ def _escapes(text: str) -> Iterator[tuple[int, int, str]]:
                 yield low, high, "@" if found["at"] else "."
         elif found["cells"]:
             yield low, high, "\n"
-        elif found["tag"]:
-            if re.search("[@.0-9]", text[low - 1 : low] + text[high : high + 1]):
-                yield low, high, ""
-        elif found[0][0] not in "&%\\":
-            if text[low - 1 : low].isascii() and text[high : high + 1].isascii():
-                yield low, high, ""
-        elif (meant := chr(int(found[0][2:], 16)) if found[0][0] == "\\" else replaced(found)) != found[0]:
-            yield low, high, meant
+        elif found[0][0] in "&%\\":
+            if (meant := chr(int(found[0][2:], 16)) if found[0][0] == "\\" else replaced(found)) != found[0]:
+                yield low, high, meant
+        elif re.search("[@.0-9]", beside) if found["tag"] else beside.isascii():
+            # some write what has no width in place of every space
+            is_space = " " not in text[max(0, low - 24) : high + 24] and re.fullmatch("[A-Za-z][0-9]|[0-9][A-Za-z]|[a-z][A-Z]", beside)
+            yield low, high, " " if is_space else ""
 
 
 def _spoken(text: str) -> Iterator[tuple[int, int, str]]:

@@ -244,17 +244,16 @@ def _is_mail(found: re.Match[str]) -> bool:
     return False
 
 
+# without 3fff, of RFC 9637, which Python 3.11 does not know
 _IP = re.compile(
     r"(?<![A-Za-z0-9])(?<![A-Za-z0-9]\.)(?!(?:(?m:^)|(?<=# ))\d(?:\.\d){3} [A-Z][a-z])(?:\d{1,3}(?:\.\d{1,3}){3}(?!:[0-9A-Fa-f]*:)"
-    r"|(?<!::)[23][0-9A-Fa-f]{3}:(?:[0-9A-Fa-f]{0,4}:){1,6}[0-9A-Fa-f]{1,4}(?!:[0-9A-Fa-f:]))(?![A-Za-z0-9]|\.\d)"
+    r"|(?<!::)(?!3[Ff]{3})[23][0-9A-Fa-f]{3}:(?:[0-9A-Fa-f]{0,4}:){1,6}[0-9A-Fa-f]{1,4}(?!:[0-9A-Fa-f:]))(?![A-Za-z0-9]|\.\d)"
 )
 _GROUP = re.compile(r"(?<![A-Za-z0-9])[0-9A-Fa-f]{1,4}:$")
 """A group of an address of IPv6, before another one."""
 _BEFORE_VERSION = re.compile(
     r"(?i)(?:version|release|firmware|build|section|chapter|clause|(?<![A-Z])(?:EC|RFC ?\d+))[-_ :=(\"']{0,6}$|[A-Z]/$|[A-Z](?<!\Wip|ddr|src|dst) ?[=<>~!]= ?$"
 )
-_DOCUMENTATION = ipaddress.ip_network("3fff::/20")
-"""RFC 9637; Python 3.11 does not know it."""
 
 
 def _ips(text: str) -> Places:
@@ -264,7 +263,7 @@ def _ips(text: str) -> Places:
             continue
         with suppress(ValueError):
             address = ipaddress.ip_address(found[0])
-            if address.is_global and not address.is_multicast and address not in _DOCUMENTATION:
+            if address.is_global and not address.is_multicast:
                 yield found.span()
 
 
@@ -441,7 +440,7 @@ INVENTED: Mapping[Kind, str] = {kind: value for kind, _, _, value, _ in _KINDS}
 LIBRARIES: Mapping[Kind, Sequence[str]] = {kind: libraries.split() for kind, *_, libraries in _KINDS}
 """Kind → the libraries that decide."""
 KINDS: tuple[Kind, ...] = get_args(Kind)
-FORMS_VERSION = 15
+FORMS_VERSION = 16
 """Raised when other values are found by the same libraries."""
 
 
