@@ -49,7 +49,7 @@ def dropping(workspace: Workspace, kind: type[Family]) -> tuple[str, ...]:
 def uncovered(counts: Mapping[str, Any]) -> str:
     """Which held-out texts no rule can find, as a sentence; ``""`` if each can be found."""
     short = [f"{count:,} of {total:,} texts of {label}" for label, (count, total) in counts.get("uncovered", {}).items()]
-    return f"{', '.join(short)} cannot be found: no rule has passages that short" if short else ""
+    return f"{', '.join(short)} cannot be found: no rule has passages that short, or their schema rejects them" if short else ""
 
 
 def dropped_rows(workspace: Workspace, family: str, name: str, stages: Sequence[str]) -> Dropped:

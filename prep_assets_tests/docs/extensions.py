@@ -124,8 +124,8 @@ USES: Mapping[str, str] = {
         schemas.turns stores.arrays stores.remote stores.shards stores.table stores.version_folders text.visible
     """,
     "leaks": """
-        checks.of_stores checks.relations cli cli.terminal config.family config.models data.quarantine errors graph.graph graph.raw
-        pipeline.asset pipeline.examples pipeline.sources pipeline.verdicts pipeline.workspace proofs.verdict samples
+        checks.of_stores checks.relations cli cli.terminal config.family config.models data.blocks data.quarantine errors
+        graph.graph graph.raw pipeline.asset pipeline.examples pipeline.sources pipeline.verdicts pipeline.workspace proofs.verdict samples
         stores.published stores.version_folders text.visible
     """,
     "explain": """

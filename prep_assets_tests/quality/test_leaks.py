@@ -224,6 +224,19 @@ def test_any_schema_reads_a_benchmark(tmp_path: Path, schema: str, row: dict[str
     assert leaks(searched) == [("rows.jsonl:8", "bench", "other.jsonl:0")]
 
 
+def test_rows_of_a_benchmark_that_are_no_examples_cannot_be_found_and_are_said(tmp_path: Path) -> None:
+    """Test sets whose answers are hidden: two of the four rows that `where` chooses."""
+    workspace = of(tmp_path)
+    held = [{"instruction": question(2000 + n), "output": "" if n % 2 else "So.", "kind": "ab"[n > 3]} for n in range(6)]
+    source = domain(jsonl(tmp_path / "hidden.jsonl", held), "alpaca", where={"kind": "a"})
+    searched = build(workspace_in(workspace.configs.parent, {"eval": {"domains": {"hidden": source}}}), "sft_leaks", "rows")
+    assert searched.manifest.counts["uncovered"] == {"hidden (eval)": [2, 4]}
+    assert searched.manifest.metrics["uncovered"] == 0.5
+    passages = workspace.built("eval_passages")
+    assert [each.id for each in refusals(passages) if each.reason == "empty_answer"] == ["hidden.jsonl:2", "hidden.jsonl:4"]
+    assert passages.manifest.counts["refused"] == {"records/filtered_by_where": 2, "schema/empty_answer": 2}
+
+
 def test_a_benchmark_that_no_schema_can_read_is_an_error(tmp_path: Path) -> None:
     workspace = of(tmp_path)
     jsonl(tmp_path / "bench.jsonl", [{"prompt": 5, "completion": "x"}])
@@ -276,7 +289,7 @@ def test_what_no_rule_can_find_is_said_and_bounded(tmp_path: Path, monkeypatch: 
     searched = build(workspace, "sft_leaks", "rows")
     assert searched.manifest.counts["uncovered"] == {"short (eval)": [2, 5]}
     said = verdicts(workspace, searched)["no_leaks"].summary
-    assert said.endswith("2 of 5 texts of short (eval) cannot be found: no rule has passages that short")
+    assert said.endswith("2 of 5 texts of short (eval) cannot be found: no rule has passages that short, or their schema rejects them")
     monkeypatch.setenv("PREP_ASSETS_CONFIG_DIR", str(workspace.configs))
     monkeypatch.setenv("PREP_ASSETS_STORE_DIR", str(workspace.stores))
     run = CliRunner(env={"COLUMNS": "200"}).invoke

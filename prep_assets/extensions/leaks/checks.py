@@ -16,7 +16,7 @@ from prep_assets.data.quarantine import renumbered
 from prep_assets.extensions.leaks.overlap import CLASSES, PROBES, RULES, Leak, Passages, recall
 from prep_assets.extensions.leaks.proofs import ANSWER, LEAKS, OTHER, PASSAGES, PROBED, QUESTION, QUOTED, QUOTED_WORDS, RECALL, TRAINING
 from prep_assets.extensions.leaks.search import TEXTS, HeldOut, Texts
-from prep_assets.extensions.quality.examined import examples_of, source_to_judge
+from prep_assets.extensions.quality.examined import Unwritten, examples_of, source_to_judge
 from prep_assets.extensions.quality.steps import corrupted_examples
 from prep_assets.pipeline.asset import Check, Store
 from prep_assets.pipeline.verdicts import QUALITY, read_table, read_verdicts, uncovered
@@ -52,24 +52,25 @@ def _passages_again(store: Store) -> Verdict:
     """Search for an example whose leaks are known; read what is held out once more, and compare all passages."""
     if fault := known_leaks_fault() or known_recall_fault():
         return Verdict(False, fault, {}, Worst("rules", fault))
-    must = _counts_of_texts(read_table(store.published, TEXTS), store.recipe["rules"])
-    share = {"uncovered": must["uncovered"].total() / max(1, must["texts"])}
+    read = Texts(store.workspace, Unwritten())
+    must = _counts_of_texts(read_table(store.published, TEXTS), store.recipe["rules"], read.rejected)
+    share = {"uncovered": max((count / must["by_set"][label] for label, count in must["uncovered"].items()), default=0.0)}
     if fault := _fault_of_counts(store.manifest.counts, must) or _fault_of_counts(store.manifest.metrics, share):
         return Verdict(False, fault, {}, Worst("counts", fault))
-    verdicts = [same_rows(read_table(store.published, name), again) for name, again in Texts(store.workspace).tables().items()]
+    verdicts = [same_rows(read_table(store.published, name), again) for name, again in read.tables().items()]
     return next((verdict for verdict in verdicts if not verdict.passed), verdicts[0])
 
 
-def _counts_of_texts(table: Any, rules: Sequence[str]) -> dict[str, Any]:
-    """What a manifest must count of a table of held-out texts."""
+def _counts_of_texts(table: Any, rules: Sequence[str], rejected: Counter[str]) -> dict[str, Any]:
+    """What a manifest must count of a table of held-out texts, and of rows that are no example."""
     labels = _labels(table)
     short = {rule: np.less(table[f"{rule}.units"], table[f"{rule}.size"]) for rule in rules}
     by_set, none_finds = Counter(labels), np.logical_and.reduce([*short.values()])
     return {
         "texts": len(labels),
-        "by_set": by_set,
+        "by_set": by_set + rejected,
         "too_short": {rule: int(np.count_nonzero(each)) for rule, each in short.items()},
-        "uncovered": Counter(compress(labels, none_finds)),
+        "uncovered": Counter(compress(labels, none_finds)) + rejected,
         "recall": {label: min(count, 200) for label, count in by_set.items()},
     }
 

@@ -17,6 +17,7 @@ from msgspec import Struct
 from prep_assets.checks.relations import same_rows
 from prep_assets.config.family import Family
 from prep_assets.config.models import FAMILIES, Eval
+from prep_assets.data.blocks import MISSED
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import SourceError
 from prep_assets.extensions.leaks.overlap import RULES, Leak, Passages, finds_planted, recall
@@ -58,19 +59,12 @@ class HeldOut(Struct, frozen=True):
         """As reports name it."""
         return f"{self.name} (eval)" if self.family == "eval" else f"held-out {self.family}[{self.name}]"
 
-    def source(self, workspace: Workspace) -> Source:
-        """Its rows."""
-        return source_to_judge(workspace, self.family, self.name)
-
 
 def held_out_sets(workspace: Workspace) -> list[HeldOut]:
     """Every held-out data set of a workspace."""
-    options = workspace.family(Eval)
-    found = [HeldOut("eval", name) for name in sorted(options.domains)]
-    for family in families_that_hold_out(workspace):
-        kind = workspace.family(FAMILIES[family])
-        found += [HeldOut(family, name) for name in sorted(kind.domains) if holds_out(kind, [name])]
-    return found
+    kinds = {family: workspace.family(FAMILIES[family]) for family in families_that_hold_out(workspace)}
+    shares = [HeldOut(family, name) for family, kind in kinds.items() for name in sorted(kind.domains) if holds_out(kind, [name])]
+    return [*(HeldOut("eval", name) for name in sorted(workspace.family(Eval).domains)), *shares]
 
 
 def families_that_hold_out(workspace: Workspace) -> list[str]:
@@ -103,27 +97,29 @@ class Texts:
         places: of each text, the number of its data set, its file and its row.
         unsure: examples of which nobody can tell here whether they are held out.
         probes: of each data set, the digest, number and text of those that are looked for in disguise.
+        rejected: by label of a data set of eval.yaml, its rows that are no example, so that nothing of them can be found.
 
     Raises:
         SourceError: a data set of eval.yaml that holds no text.
     """
 
-    def __init__(self, workspace: Workspace) -> None:
-        self.sets, self.unsure = held_out_sets(workspace), 0
+    def __init__(self, workspace: Workspace, quarantine: Quarantine) -> None:
+        self.sets, self.unsure, self.rejected = held_out_sets(workspace), 0, Counter[str]()
         self.places: list[tuple[int, str, int]] = []
         self.probes: dict[HeldOut, list[tuple[bytes, int, str]]] = {}
         self._texts: dict[str, list[list[str]]] = {rule: [[] for _ in self.sets] for rule in workspace.family(Eval).rules}
         for number, held in enumerate(self.sets):
-            before = len(self.places)
-            self._read(number, held.source(workspace))
+            before, rejected = len(self.places), _rejected(quarantine)
+            self._read(number, source_to_judge(workspace, held.family, held.name), quarantine if held.family == "eval" else None)
+            self.rejected += Counter({held.label: _rejected(quarantine) - rejected})
             if held.family == "eval" and len(self.places) == before:
                 raise SourceError(
                     f"eval_raw[{held.name}]: its schema makes no example of any row, so nothing of it could be found. Correct the schema"
                 )
 
-    def _read(self, number: int, source: Source) -> None:
+    def _read(self, number: int, source: Source, quarantine: Quarantine | None) -> None:
         files, drawn = (*source.sources.files, *source.sources.test_files), list[tuple[bytes, int, str]]()
-        for examples, items, in_test in examples_of(source.reading(), "read held-out"):
+        for examples, items, in_test in examples_of(source.reading(), "read held-out", quarantine=quarantine):
             for item, parts, said in zip(items, examples.parts, examples.said, strict=True):
                 held_back = is_held_out(source.family, item, in_test)
                 self.unsure += held_back is None
@@ -158,17 +154,24 @@ class Texts:
         return {TEXTS: pa.table(columns), **tables}
 
 
+def _rejected(quarantine: Quarantine) -> int:
+    """How many records were rejected, but for those that `where` and tombstones leave out."""
+    return sum(count for reason, count in quarantine.counts.items() if reason.partition("/")[2] not in MISSED)
+
+
 def write_passages(target: Target, quarantine: Quarantine) -> Draft:
     """Write the passages of everything that is held out."""
-    read = Texts(target.workspace)
+    read = Texts(target.workspace, quarantine)
     for name, table in read.tables().items():
         write_table(target.payload / name, table)
     labels = [read.sets[number].label for number, _, _ in read.places]
     none_finds = np.logical_and.reduce([each.too_short for each in read.passages.values()])  # the rules together
-    uncovered = Counter(compress(labels, none_finds))
+    by_set, uncovered = Counter(labels) + read.rejected, Counter(compress(labels, none_finds)) + read.rejected
     counts = {
+        "read": len(labels) + sum(quarantine.counts.values()),
+        "kept": len(labels),
         "texts": len(labels),
-        "by_set": dict(sorted(Counter(labels).items())),
+        "by_set": dict(sorted(by_set.items())),
         "too_short": {rule: int(each.too_short.sum()) for rule, each in read.passages.items()},
         "uncovered": dict(sorted(uncovered.items())),
         "unsure": read.unsure,
@@ -176,7 +179,7 @@ def write_passages(target: Target, quarantine: Quarantine) -> Draft:
             held.label: recall(read.passages, {number: text for _, number, text in drawn}) for held, drawn in read.probes.items() if drawn
         },
     }
-    return Draft(counts, {"uncovered": uncovered.total() / max(1, len(labels))})
+    return Draft(counts, {"uncovered": max((count / by_set[label] for label, count in uncovered.items()), default=0.0)})
 
 
 class Held(Struct, frozen=True):
@@ -230,8 +233,9 @@ def leaks_of(workspace: Workspace, family: str, name: str) -> tuple[Any, int]:
     held, examples_read, rows = read_passages(workspace.built("eval_passages")), 0, list[tuple[Any, ...]]()
     own, reason = HeldOut(family, name), REASON if drops(workspace) else None
     foreign = np.array([one != own for one in held.sets], bool)
-    source = source_to_judge(workspace, family, name)
-    for examples, items, _ in examples_of(replace(source, refuses=_before(workspace, family)).reading(), "search"):
+    refuses = (QUALITY,) if workspace.family(FAMILIES[family]).quality.steps else ()
+    source = replace(source_to_judge(workspace, family, name), refuses=refuses)
+    for examples, items, _ in examples_of(source.reading(), "search"):
         examples_read += len(examples)
         leaks = {rule: passages.leaks(examples, foreign) for rule, passages in held.passages.items()}
         for number in sorted(set().union(*leaks.values())):
@@ -251,11 +255,6 @@ def leaks_of(workspace: Workspace, family: str, name: str) -> tuple[Any, int]:
 _COLUMNS = {"file": "int32", "row": "int64", **dict.fromkeys(("dropped", "detail", "rule", "family", "domain", "record"), "string")}
 _COLUMNS |= dict.fromkeys(("shared", "units", "texts"), "int64")
 """Of a table of leaks, with Arrow's types."""
-
-
-def _before(workspace: Workspace, family: str) -> tuple[str, ...]:
-    """What drops rows before leaks are searched for."""
-    return (QUALITY,) if workspace.family(FAMILIES[family]).quality.steps else ()
 
 
 def write_leaks(target: Target, quarantine: Quarantine) -> Draft:

@@ -67,7 +67,7 @@ def shown_leaks(workspace: Workspace, published: Published, family: str, limit: 
 def _texts(workspace: Workspace, held: HeldOut, ids: Collection[str]) -> Mapping[str, list[tuple[str, str]]]:
     """Id of a record → the texts of its example with their roles."""
     found: dict[str, list[tuple[str, str]]] = {}
-    for examples, _, _ in examples_of(held.source(workspace).reading(), "read"):
+    for examples, _, _ in examples_of(source_to_judge(workspace, held.family, held.name).reading(), "read"):
         found |= {name: parts for name, parts in zip(examples.ids, examples.parts, strict=True) if name in ids} if ids else {}
         if len(found) == len(set(ids)):
             break

@@ -54,14 +54,19 @@ def is_held_out(options: Family, item: Item, in_test: bool) -> bool | None:
         return None
 
 
-class _Unwritten(Quarantine):
-    """A quarantine that writes nothing: what reads the domain next puts the same records into its own."""
+class Unwritten(Quarantine):
+    """A quarantine that only counts: what reads the domain next puts the same records into its own."""
 
     def __init__(self) -> None:
         super().__init__(Path())
 
-    def write(self, refusal: Refusal) -> None:
-        """Leave a rejection out."""
+    def write(self, rejection: Refusal) -> None:
+        """Count a rejection."""
+        self._counts[f"{rejection.stage}/{rejection.reason}"] += 1
+
+
+Blocks = Iterator[tuple[Examples, Sequence[Item], bool]]
+"""Examples in columns, their records, and whether their file is held out."""
 
 
 def source_to_judge(workspace: Workspace, family: str, name: str) -> Source:
@@ -70,9 +75,9 @@ def source_to_judge(workspace: Workspace, family: str, name: str) -> Source:
     return replace(Source.of(workspace, kind, name, gives=options.form_of(name)), refuses=())
 
 
-def examples_of(reading: Reading, doing: str, halved: bool = False) -> Iterator[tuple[Examples, Sequence[Item], bool]]:
-    """Yield the examples of a domain in blocks, or halves of them, in columns and with their records, and whether their file is held out."""
-    for block, in_test in reading.examples(doing, _Unwritten(), block_bytes=BLOCK_BYTES):
+def examples_of(reading: Reading, doing: str, halved: bool = False, quarantine: Quarantine | None = None) -> Blocks:
+    """Yield the examples of a domain, in blocks or halves of them."""
+    for block, in_test in reading.examples(doing, quarantine or Unwritten(), block_bytes=BLOCK_BYTES):
         for items in (block[: len(block) // 2], block[len(block) // 2 :]) if halved else (block,):
             examples, rows = [item.example for item in items], [item.record.payload for item in items]
             yield Examples([item.id for item in items], examples, solutions_of(reading.domain, rows)), items, in_test

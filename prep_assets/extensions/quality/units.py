@@ -136,9 +136,7 @@ def odd(text: str) -> re.Pattern[str]:
 
 def fold(word: str) -> str:
     """What two equal words have in common: case and width aside, and dots of the Turkish i."""
-    if word.isascii():
-        return word.casefold()
-    return unicodedata.normalize("NFKC", word).casefold().replace("\u0131", "i").replace("i\u0307", "i")
+    return word.casefold() if word.isascii() else unicodedata.normalize("NFKC", word).casefold().replace("ı", "i").replace("i\u0307", "i")
 
 
 def script(text: str) -> int:
