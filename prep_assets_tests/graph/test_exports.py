@@ -418,15 +418,18 @@ def test_an_export_says_where_a_model_stops(make: Make, tmp_path: Path, template
     assert last <= set(said)
 
 
-@pytest.mark.parametrize("lost", [True, False])
-def test_a_config_without_the_stop_of_answers_is_seen(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: bool) -> None:
+@pytest.mark.parametrize("lost", ["its stop", "the file", ""])
+def test_a_config_without_the_stop_of_answers_is_seen(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: str) -> None:
     exports = {"trl": {"from": "sft_tokens", "to": "hf_arrow"}}
     workspace = make(minimal("sft", {"a": domain("chats.jsonl", "messages")}, template="chatml", exports=exports))
     for name in ("sft_raw", "sft_tokens"):
         build(workspace, name, "a")
-    if lost:
+    if lost == "its stop":
         monkeypatch.setattr("prep_assets.extensions.exports.assets.generation_stops", lambda template: ())
-    with pytest.raises(CheckFailed, match=r"readable: generation_config.json has .*ends with '<\|im_end\|>'") if lost else nullcontext():
+    if lost == "the file":
+        monkeypatch.setattr("prep_assets.extensions.exports.assets.stop_ids", lambda *_: [])
+    fault = r"has .*ends with '<\|im_end\|>'" if lost == "its stop" else "" if not lost else "what is trained on it would not stop"
+    with pytest.raises(CheckFailed, match=f"readable: .*generation_config.json.*{fault}") if lost else nullcontext():
         make_store(workspace, assets_of(workspace)["sft_export_trl"], "a")
 
 
