@@ -375,8 +375,13 @@ def test_a_step_of_ones_own_returns_texts_or_nothing(what: Any) -> None:
 def test_a_step_of_ones_own_that_exits_or_waits_is_stopped_with_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "SECONDS", 0.3)
     monkeypatch.setattr(apart, "LATE", 1.4)
-    cannot = "takes more than 2 seconds, and cannot be interrupted"
-    for name, fault in (("exits", "raised SystemExit: 3"), ("sleeps", "takes more than 0.3 seconds"), ("computes", cannot)):
+    cannot = "takes more than 0.3 seconds, and cannot be interrupted"
+    for name, fault in (
+        ("exits", "raised SystemExit: 3"),
+        ("sleeps", "takes more than 0.3 seconds"),
+        ("computes", cannot),
+        ("goes_on", cannot),
+    ):
         [step] = configured_steps({f"{OWN}:{name}": {}}, Sample)
         with pytest.raises(PrepAssetsError, match=f"own_steps:{name}.*{fault}"):
             step.make().judge(Examples(["r:0"], [document("text")]))

@@ -64,19 +64,19 @@ def call_apart(whose: str, on: str, function: Callable[..., T], *args: Any, **op
     call = pickle.dumps((function, args, options, (limits.SECONDS, limits.BYTES)))
     with _LOCK:
         process, connection = _process()
-        late, began = Timer(longest := 2 * limits.SECONDS + LATE, os.killpg, (process.pid, signal.SIGKILL)), monotonic()
+        late, began = Timer(2 * limits.SECONDS + LATE, os.killpg, (process.pid, signal.SIGKILL)), monotonic()
         late.start()
         try:
             connection.send_bytes(call)
             is_raised, result = pickle.loads(connection.recv_bytes())
         except Exception:  # whatever was written into its file descriptors
-            if not (is_late := monotonic() - began > longest):
+            if not (is_late := monotonic() - began > limits.SECONDS):  # it may also end itself, see `limits`
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(LATE)
             end_process()
             if is_late:
                 raise PrepAssetsError(
-                    f"{args[0]}: one call takes more than {longest:g} seconds, and cannot be interrupted. Correct it"
+                    f"{args[0]}: one call takes more than {limits.SECONDS:g} seconds, and cannot be interrupted. Correct it"
                 ) from None
             where, remedy = (f" on {on}", "; or leave out by `where` what it cannot judge") if on else (" while it was loaded", "")
             raise Ended(f"{whose} {how_ended(process.returncode)}{where}. Correct it, so that it ends no process{remedy}") from None
