@@ -157,7 +157,10 @@ def matching(texts: Sequence[str], pattern: str) -> Bools:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    said = pa.array([text.encode("utf-8", "replace") for text in texts], pa.string())  # without halves of surrogate pairs
+    try:
+        said = pa.array(texts, pa.string())
+    except UnicodeEncodeError:  # one half of a surrogate pair
+        said = pa.array([text.encode("utf-8", "replace") for text in texts], pa.string())
     found: Bools = np.array(pc.match_substring_regex(said, pattern).to_numpy(zero_copy_only=False))
     return found
 

@@ -31,7 +31,8 @@ class RepeatedPassages(Step):
 
     def judge(self, examples: Examples) -> Judged:
         """Note the examples."""
-        words = words_of(examples) if all(map(str.isascii, examples.said)) else Words.of(characters_of(examples), ALONE)
+        characters = characters_of(examples)
+        words = Words.of(characters, ALONE) if (characters.kinds & ALONE).any() else words_of(examples)
         self._passages.append(words.n_grams(self._words)[0])
         self._counts.append(words.parts.counts)
         return Judged()
