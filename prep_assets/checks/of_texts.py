@@ -210,9 +210,9 @@ class SourceTexts(Derivation):
     def _policy(self) -> Policy:
         """What is trained, where a row does not say otherwise."""
         if "mask" not in self.store.recipe:
-            return Policy({"assistant": True, "user": False})
+            return Policy({"assistant": True, "user": False, "document": True})
         options = MaskOptions.of(self.store.recipe)
-        trains = {role: options.mask.get(role, options.mask_default) == "train" for role in ("assistant", "user", "tool")}
+        trains = {role: options.mask.get(role, options.mask_default) == "train" for role in ("assistant", "user", "tool", "document")}
         return Policy(trains, options.train_tool_calls, options.leaves_out_turns)
 
     @property

@@ -527,3 +527,14 @@ def test_prompts_of_rl_carry_tools_and_calls(tmp_path: Path) -> None:
     store = open_stream(stores["rl_tokens", ""].directory, "prompts")
     text = workspace.vocabulary(workspace.family(Rl)).backend.decode(store.record(1, "tokens").tolist(), skip_special_tokens=False)
     assert "# Tools" in text and '{"name": "f", "arguments": {"a": 2}}' in text and text.endswith("<|im_start|>assistant\n")
+
+
+@pytest.mark.parametrize(("masks", "kept"), [({}, 1), ({"mask": {"assistant": "train", "document": "train"}}, 2)])
+def test_documents_among_chats_are_trained_as_the_mask_says(make: Make, tmp_path: Path, masks: dict[str, Any], kept: int) -> None:
+    """A check that took each document for trained stopped right stores of sft."""
+    weighed = [{"content": [{"text": "A fox."}], "semantic_loss_weight": [1]}, {"content": [{"text": "A dog."}]}]
+    rows = [{"semantic_data_array": turns} for turns in (weighed, [{"content": [{"text": "A cat."}]}])]
+    workspace = make(minimal("sft", {"a": domain(jsonl(tmp_path / "a.jsonl", rows), "semantic")}, template="chatml", **masks))
+    published = build(workspace, "sft_tokens", "a")
+    assert published.manifest.counts["kept"] == kept
+    assert [refusal.reason for refusal in refusals(published)] == ["nothing_to_train"] * (2 - kept)

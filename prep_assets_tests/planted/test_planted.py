@@ -8,10 +8,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 from planted.candidates import ROOMS, Edit, modules, plants
+from planted.trial import stores_of
+from planted.workspaces import workspaces
 
 from prep_assets_tests.conftest import ROOT
 from prep_assets_tests.effort import SOAK
@@ -687,6 +690,15 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
 @pytest.mark.parametrize("name", [name if name in FIXED else pytest.param(name, marks=pytest.mark.soak) for name in PLANTS])
 def test_a_planted_bug_is_stopped(results: Mapping[str, Any], name: str) -> None:
     assert results[name]["verdict"] == "stopped", results[name]
+
+
+@pytest.mark.parametrize("kind", ["sft", "preference", "rl", "contrastive", "pretrain", "exports", "schemas"])
+def test_every_workspace_without_a_bug_is_built(tmp_path: Path, kind: str) -> None:
+    """A check that stops right rows would leave its workspace out of `make planted`."""
+    for name, given in workspaces(tmp_path).items():
+        if name.split()[0] == kind:
+            (room := tmp_path / "stores" / name).mkdir(parents=True)
+            assert stores_of(given.configs, room)
 
 
 @pytest.mark.parametrize("room", [room if room in ("packing", "workers") else pytest.param(room, marks=pytest.mark.soak) for room in ROOMS])

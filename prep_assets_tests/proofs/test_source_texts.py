@@ -408,19 +408,19 @@ def test_ignored_fields_are_not_read() -> None:
 @pytest.mark.parametrize(
     ("region", "turn", "options", "weights"),
     [
-        ({"text": "a"}, {}, {}, [1.0]),
+        ({"text": "a"}, {}, {}, [None]),
         ({"text": "a"}, {"semantic_loss_weight": [0.5]}, {"semantic_loss_weight": {"text": 2}}, [0.5]),
         ({"text": "a"}, {}, {"semantic_loss_weight": {"text": 2}}, [2.0]),
         ({"text": "a"}, {"semantic_attention_mask": [0]}, {}, [0.0]),
         ({"text": "a"}, {}, {"semantic_attention_mask": {"text": False}}, [0.0]),
-        ({"text": "a"}, {"semantic_attention_mask": [1]}, {"semantic_attention_mask": {"text": False}}, [1.0]),
+        ({"text": "a"}, {"semantic_attention_mask": [1]}, {"semantic_attention_mask": {"text": False}}, [None]),
         ({"image": "a.png", "include_tags": True}, {}, {}, [0.0, 0.0]),
         ({"text": "a"}, {"semantic_drop_mask": [1]}, {}, []),
         ({"text": "a"}, {"type": "user"}, {}, [None]),
     ],
 )
 def test_weights_of_regions(region: dict[str, Any], turn: dict[str, Any], options: dict[str, Any], weights: list[float | None]) -> None:
-    """A document is trained but for its images and what is not attended; in a chat the role decides."""
+    """Images and what is not attended are not trained; of all else the role decides."""
     said = Reading("semantic", options, "Sample").texts({"semantic_data_array": [{**turn, "content": [region]}]})
     assert [each.weight for each in said] == weights
 

@@ -528,7 +528,8 @@ def _of_schemas(files: _Files) -> dict[str, Families]:
             content = [rows.varied(row, 10 * n + at) for at, row in enumerate(cases) for n in range(max(1, 12 // len(cases)))]
             options = json.loads(text)
             if f"{name}_{number}" not in REJECTED and (family := _family_of(name, options, content, labels=schema.labels)):
-                more = {key: value for key, value in (("options", options), ("ignore", UNREAD.get(name))) if value}
+                ignored = UNREAD.get(name) if name != "semantic" or "pretraining" in options else None
+                more = {key: value for key, value in (("options", options), ("ignore", ignored)) if value}
                 read = files.of(f"{name}_{number}", content, name, **more)
                 by_family[family].append(read)
     found: dict[str, Families] = {}

@@ -227,8 +227,6 @@ def regions(walk: Walk, value: Sequence[Row], role: str, path: str) -> None:
                 where, its_kind = sides.get(kind, walk.prompt), ANYWHERE if whose == "system" else TEXT
                 if attended == 0 or (weight is None and name == "image"):
                     weight = 0
-                elif weight is None and spoken == "document":
-                    weight = 1
                 own = None if weight is None else float(weight)
                 walk.said += [Said(path, where, walk.turn, its_kind, said, own, spoken) for said in texts]
         walk.turn += 1

@@ -11,8 +11,8 @@ from prep_assets.extensions.quality.proofs.known_verdicts import SENTENCES, Know
 from prep_assets.samples import ASSISTANT, TEXT, TOOL_CALL, USER, Pair, Prompt, Region, Sample, Turn, turn
 
 _EQUAL = (
-    "18|18.0", "1/2|0.5", "50%|0.5", "0.5|50%", "1,234|1234", "7/2|3 1/2", r"\frac{1}{2}|0.5", "5 m|5 meters", "2 m|2", "-3|−3", "1000|1e3", "24|2 dozen",
-    "x+1|1+x", "(3, 4)|(3,4)", "B|Option B", r"1/3|0.\overline{3}", "12|€12", "€12|12 euros", "101_2|101_2", "4 m^2|4 square meters", "7|≈7",
+    "18|18.0", "1/2|0.5", "50%|0.5", "0.5|50%", "1/2|50%", "1,234|1234", "7/2|3 1/2", r"\frac{1}{2}|0.5", "5 m|5 meters", "2 m|2", "-3|−3", "1000|1e3",
+    "24|2 dozen", "x+1|1+x", "(3, 4)|(3,4)", "B|Option B", r"1/3|0.\overline{3}", "12|€12", "€12|12 euros", "101_2|101_2", "4 m^2|4 square meters", "7|≈7",
     r"5|5 \text{ cm}", "1000000|1 million", "a tie|A  tie.", "10-20|10 - 20",
 )  # fmt: skip
 _DIFFERENT = (
