@@ -105,12 +105,13 @@ def _stands(words: str, text: str) -> bool:
 
 
 def _all_once(rebuilt: Rebuilt, template: ChatTemplate) -> bool:
-    """Whether each text has one place. A call may be repeated with its result, and reasoning left out by a template that shows it elsewhere; images are counted
-    by the build alone."""
+    """Whether each text has one place, but for empty ones. A call may be repeated with its result, and reasoning left out by a template that shows it
+    elsewhere; images are counted by the build alone."""
     counts = Counter(place.slot for place in rebuilt.places)
     hidden = THINKING if template.form.shows_reasoning else None
     is_once = all(
-        counts[number] == 1 or slot.kind == (TOOL_CALL if counts[number] else hidden) for number, slot in enumerate(rebuilt.slots)
+        counts[number] == 1 or not slot.text or slot.kind == (TOOL_CALL if counts[number] else hidden)
+        for number, slot in enumerate(rebuilt.slots)
     )
     return is_once and not any(region.kind in MEDIA for turn in rebuilt.sample.turns for region in turn.regions)
 

@@ -433,6 +433,12 @@ PLANTS: Mapping[str, Change] = {
         '    elif layout != "llama_factory":',
     ),
     "the mixing of hashes": ("sft quality", "extensions/quality/words", "    values *= SPREAD\n", "    values *= 1\n"),
+    "labelled answers": (
+        "preference ranked",
+        "extensions/preference/lines",
+        '"completion": example.turns[-1:]}',
+        '"completion": example.turns[-1 + 1:]}',
+    ),
     "the last passage": ("sft quality", "extensions/leaks/overlap", "len(numbers) - size + 1", "len(numbers) - size + 0"),
     "golds of no reward": ("rl quality", "extensions/quality/verified_golds", 'return "" if passes else', 'return "" if not passes else'),
     "equal units": ("rl quality", "extensions/quality/rl_golds", "if unit != other or any(", "if unit == other or any("),

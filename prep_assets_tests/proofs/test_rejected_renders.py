@@ -43,6 +43,7 @@ def test_a_file_without_a_token_explains_one_reason(kind: str) -> None:
         ("template_drops_content", PLAIN, CHAT, ONE),
         ("template_drops_content", "{{- messages[-1].content -}}", CHAT, ""),
         ("template_drops_content", PLAIN, chat(says("!f", "Hello.")), ONE),
+        ("template_drops_content", PLAIN, chat(user("Hi"), says("~Hm.", "!f")), ONE),
         ("template_drops_content", PLAIN.replace("| tojson", "| tojson + call.function.name"), chat(says("!f", "Hello.")), ONE),
         ("template_drops_content", PLAIN.replace("tojson", "tojson(indent=1)"), chat(says("!f", "Hello.")), ONE),
         ("template_drops_content", PLAIN.replace("call.function | tojson", "'f f'"), chat(says("!f", "Hello.")), None),

@@ -10,6 +10,9 @@ import pytest
 from prep_assets.extensions.preference.proofs.pairs import Margin, check_margins, check_pairs
 from prep_assets.proofs.verdict import Verdict
 
+MESSAGES = [{"role": "user", "content": "x"}]
+SAID = [{"role": "assistant", "content": "y"}]
+
 
 def pair(**changes: Any) -> dict[str, Any]:
     return {"prompt": "p", "chosen": "long answer", "rejected": "no", **changes}
@@ -54,6 +57,8 @@ def test_pairs_of_messages() -> None:
         ("train", {"prompt": [], "chosen": [], "rejected": []}, "prompt is empty"),
         ("train", pair(rejected=" "), "rejected is empty"),
         ("unpaired", {"prompt": "p", "completion": "c", "label": 1}, "label is 1, needs true or false"),
+        ("unpaired", {"prompt": MESSAGES, "completion": [*MESSAGES, *SAID], "label": True}, "an answer begins with what the user says"),
+        ("train", pair(prompt=MESSAGES, chosen=SAID, rejected=MESSAGES), "an answer begins with what the user says"),
         ("ranked", {"prompt": "p", "responses": ["a", "b"], "rewards": [1.0]}, "1 rewards of 2 responses"),
         ("ranked", {"prompt": "p", "responses": ["a", "b"], "rewards": [1, 0]}, "rewards [1, 0], which are no floats"),
         ("ranked", {"prompt": "p", "responses": ["a", "b"], "rewards": [1.0, 1.0]}, "rewards [1.0, 1.0], not from the best to a worse one"),
@@ -87,9 +92,6 @@ def test_sound_pairs_in_the_words_of_the_verdict() -> None:
     )
 
 
-MESSAGES = [{"role": "user", "content": "x"}]
-
-
 def test_an_answer_with_both_labels() -> None:
     first, other = labelled(), {**labelled(), "label": not labelled()["label"]}
     found = check_pairs([], [], [first, other], one_domain=True)
@@ -108,7 +110,7 @@ def test_a_prompt_on_both_sides() -> None:
     reverse = check_pairs([], [pair(prompt="u")], [labelled()])
     assert reverse.worst is not None and reverse.worst.note.startswith("its prompt is in the training file as well: ")
     one, other = {"role": "user", "content": "x"}, {"content": "x", "role": "user"}
-    sides = {"chosen": MESSAGES, "rejected": [*MESSAGES, *MESSAGES]}
+    sides = {"chosen": SAID, "rejected": [*SAID, *SAID]}
     order = check_pairs([pair(prompt=[one], **sides)], [pair(prompt=[other], **sides)])
     assert order.numbers["prompts_in_both"] == 1
     assert check_pairs([], [pair(), pair()]).passed, "twice on one side"
@@ -126,7 +128,7 @@ def test_a_prompt_on_both_sides() -> None:
     ],
 )
 def test_messages_that_say_nothing(message: dict[str, Any], empty: bool) -> None:
-    row = pair(prompt=MESSAGES, chosen=[*MESSAGES, message], rejected=MESSAGES)
+    row = pair(prompt=MESSAGES, chosen=[*SAID, message], rejected=SAID)
     assert check_pairs([row], []).passed is not empty
 
 

@@ -104,9 +104,12 @@ def _pair_fault(file: str, row: Mapping[str, Any]) -> str | None:
     for field in texts:
         if _is_empty(row[field]):
             return f"{field} is empty"
-    if ordered:
-        return _list_fault(row)
-    return "chosen equals rejected" if not labelled and row["chosen"] == row["rejected"] else None
+    if fault := _list_fault(row) if ordered else "":
+        return fault
+    answers = row["responses"] if ordered else [row[field] for field in texts[1:]]
+    if begun := [answer[0]["role"] for answer in answers if not isinstance(answer, str) and answer[0]["role"] != "assistant"]:
+        return f"an answer begins with what the {begun[0]} says"
+    return "chosen equals rejected" if not labelled and not ordered and row["chosen"] == row["rejected"] else None
 
 
 def _is_empty(value: Any) -> bool:
