@@ -439,7 +439,7 @@ ANSWERS = (
 
 
 def answered() -> list[Row]:
-    """Chats whose answers are those of prompts with golds, or are not, and the prompts; the gold of each stands two places before its answer."""
+    """Prompts with golds, and answers of chats: to every second one its gold, written in the same way, to the next one another, equal or not."""
     return [
         {"prompt": f"Sum {n}?", "gold": ANSWERS[n // 2 * 2 % len(ANSWERS)], "answer": f"So it is \\boxed{{{answer}}}."}
         for n, answer in enumerate(ANSWERS)

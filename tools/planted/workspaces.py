@@ -36,9 +36,9 @@ UNREAD: Mapping[str, list[str]] = {
     "arithmetic": ["level"],
     "preference": ["neg_answer.score", "pos_answer.score"],
     "rl_prompt": ["data_source", "reward_model.style"],
-    "semantic": ["semantic_data_array.type"],
+    "semantic_2": ["semantic_data_array.type"],
 }
-"""Fields of the examples that a schema does not read."""
+"""Fields of all examples of a schema, or of those with one of its options, that it does not read."""
 KINDS = list(get_args(PrivateKind))
 REJECTED = ("preference_3", "messages_1", "moss_1", "moss_2")
 """Examples that a schema takes and their family does not."""
@@ -528,7 +528,7 @@ def _of_schemas(files: _Files) -> dict[str, Families]:
             content = [rows.varied(row, 10 * n + at) for at, row in enumerate(cases) for n in range(max(1, 12 // len(cases)))]
             options = json.loads(text)
             if f"{name}_{number}" not in REJECTED and (family := _family_of(name, options, content, labels=schema.labels)):
-                ignored = UNREAD.get(name) if name != "semantic" or "pretraining" in options else None
+                ignored = UNREAD.get(name) or UNREAD.get(f"{name}_{number}")
                 more = {key: value for key, value in (("options", options), ("ignore", ignored)) if value}
                 read = files.of(f"{name}_{number}", content, name, **more)
                 by_family[family].append(read)
