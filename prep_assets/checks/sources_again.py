@@ -164,7 +164,7 @@ class DomainSource:
         self._open[stretch.file].seek(within.start)
         size = None if within.stop is None else within.stop - within.start
         rows = read_rows(self._open[stretch.file], file.format, None, between=Between(size, within.row, end))
-        yield from rows if file.redact is None else _redacted(file, rows)
+        yield from rows if file.redact is None else _redacted(file.redact, rows, file.name)
 
 
 def _rows(file: SourceFile, txt: Literal["line", "file"], between: Between = ALL) -> SourceRows:
@@ -174,26 +174,25 @@ def _rows(file: SourceFile, txt: Literal["line", "file"], between: Between = ALL
             part = Part(between.first, between.end)
             at_once = rows_at_once(stream, file.format, part) if file.format in TABLES else ROWS
             read = read_rows(stream, file.format, file.compression, whole_file=txt == "file", between=between, at_once=at_once)
-            yield from read if file.redact is None else _redacted(file, read)
+            yield from read if file.redact is None else _redacted(file.redact, read, file.name)
         except Unsupported:  # raised before the first row: only the project's own reader can recover a damaged list
             for block in read_blocks(file, 0, txt=txt):
                 rows: list[Record | Unreadable] = sorted([*block.records, *block.unreadable], key=lambda row: row.row)
                 yield from ((row.row, dict(row.payload) if isinstance(row, Record) else None) for row in rows)
 
 
-def _redacted(file: SourceFile, rows: SourceRows) -> SourceRows:
-    """`rows` without private data.
+def _redacted(redact: Callable[[Any], Any], rows: SourceRows, file: str) -> SourceRows:
+    """The rows of a file without private data.
 
     Raises:
         CheckFailed: of a row more than its private data is replaced, which every other check would take for the row.
     """
-    assert file.redact is not None
     changed_beside = of_extension("redaction", "beside")
     for number, row in rows:
-        redacted = None if row is None else file.redact(row)
+        redacted = None if row is None else redact(row)
         if fault := changed_beside(row, redacted):
             raise CheckFailed(
-                f"{file.name}:{number + 1}: redact changes {fault!r} by more than placeholders. This is a fault of prep-assets; please report it"
+                f"{file}:{number + 1}: redact changes {fault!r} by more than placeholders. This is a fault of prep-assets; please report it"
             )
         yield number, redacted
 

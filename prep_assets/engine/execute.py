@@ -595,7 +595,7 @@ def accept(workspace: Workspace, asset: str, partition: str | None = None) -> li
         if unseen := [check.name for check in declared.checks if check.name not in results]:
             raise StoreError(f"{label}: the draft was not checked: {', '.join(unseen)}. Build it again")
         if faults := [f"{name}: {result.summary}" for name, result in results.items() if not result.passed]:
-            raise StoreError(f"{label}: the draft does not hold: {'; '.join(faults)}")
+            raise StoreError(f"{label}: the draft does not hold: {'; '.join(faults)}. Build it again, or change the rule that it breaks")
         recipe = declared.recipe(workspace.plain, key)
         if draft.manifest.config_key != build_key(recipe):
             changed = ", ".join(differences(draft.manifest.recipe, recipe)) or "another configuration"

@@ -287,9 +287,11 @@ def _stops_fault(declared: Exporting, store: Store, *, trained: bool) -> str:
     """Return what is wrong with the tokens at which generation stops: the one that ends an answer in a fresh render must be among them, and all of them
     control tokens or the end of text. Answers that are `trained` for Hugging Face must have them."""
     path, family = store.directory / GENERATION_CONFIG, store.workspace.family(FAMILIES[declared.source.family])
-    if not path.is_file() or not isinstance(family, Chat):
-        is_missed = trained and isinstance(family, Chat) and declared.format.startswith("hf_")
-        return f"it has no {GENERATION_CONFIG}: what is trained on it would not stop" if is_missed else ""
+    if not isinstance(family, Chat):
+        return ""
+    if not path.is_file():
+        is_missed = trained and declared.format in _WITH_CONFIG
+        return f"it has no {GENERATION_CONFIG}: what is trained on it would not stop. Export it again" if is_missed else ""
     vocabulary, template = store.workspace.vocabulary(family), store.workspace.template(family)
     stops, stop = json.loads(path.read_text("utf-8"))["eos_token_id"], certified(template)["stop_token"]
     is_missing = stop and vocabulary.control[stop] not in stops and ends_answers_alone(template, stop)

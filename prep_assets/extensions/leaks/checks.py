@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import compress
 from typing import Any
@@ -20,9 +20,12 @@ from prep_assets.extensions.quality.examined import Unwritten, examples_of, sour
 from prep_assets.extensions.quality.steps import corrupted_examples
 from prep_assets.pipeline.asset import Check, Store
 from prep_assets.pipeline.verdicts import QUALITY, read_table, read_verdicts, uncovered
-from prep_assets.proofs.verdict import Verdict, Worst
+from prep_assets.proofs.verdict import Verdict, Worst, wrong_claim
 from prep_assets.samples import ASSISTANT, USER, document
 from prep_assets.stores.version_folders import Published
+
+_MOST_PROBES = 200
+"""Texts of a data set that are looked for in disguise."""
 
 
 def known_leaks_fault() -> str:
@@ -52,10 +55,13 @@ def _passages_again(store: Store) -> Verdict:
     """Search for an example whose leaks are known; read what is held out once more, and compare all passages."""
     if fault := known_leaks_fault() or known_recall_fault():
         return Verdict(False, fault, {}, Worst("rules", fault))
-    read = Texts(store.workspace, Unwritten())
+    read, counts = Texts(store.workspace, Unwritten()), store.manifest.counts
     must = _counts_of_texts(read_table(store.published, TEXTS), store.recipe["rules"], read.rejected)
     share = {"uncovered": max((count / must["by_set"][label] for label, count in must["uncovered"].items()), default=0.0)}
-    if fault := _fault_of_counts(store.manifest.counts, must) or _fault_of_counts(store.manifest.metrics, share):
+    probes = {
+        label: sum(probed[name][1] for name in CLASSES if name in probed) // len(PROBES) for label, probed in counts["recall"].items()
+    }
+    if fault := _wrong_count(must, {**counts, "probes": probes}) or wrong_claim(share, store.manifest.metrics):
         return Verdict(False, fault, {}, Worst("counts", fault))
     verdicts = [same_rows(read_table(store.published, name), again) for name, again in read.tables().items()]
     return next((verdict for verdict in verdicts if not verdict.passed), verdicts[0])
@@ -71,7 +77,7 @@ def _counts_of_texts(table: Any, rules: Sequence[str], rejected: Counter[str]) -
         "by_set": by_set + rejected,
         "too_short": {rule: int(np.count_nonzero(each)) for rule, each in short.items()},
         "uncovered": Counter(compress(labels, none_finds)) + rejected,
-        "recall": {label: min(count, 200) for label, count in by_set.items()},
+        "probes": {label: min(count, _MOST_PROBES) for label, count in by_set.items()},
     }
 
 
@@ -84,16 +90,10 @@ def _columns(table: Any, *names: str) -> list[tuple[Any, ...]]:
     return [*zip(*(table[name].to_pylist() for name in names), strict=True)]
 
 
-def _fault_of_counts(counts: Mapping[str, Any], must: Mapping[str, Any]) -> str:
-    """Return which count of a manifest is not what it must be; ``""`` if all are. Of probes, how many there are of each data set counts."""
-    said = dict(counts)
-    if "recall" in must:
-        said["recall"] = {
-            label: sum(probed[name][1] for name in CLASSES if name in probed) // len(PROBES) for label, probed in counts["recall"].items()
-        }
-    return next(
-        (f"{name} is counted as {said.get(name)}, and must be {value}" for name, value in must.items() if said.get(name) != value), ""
-    )
+def _wrong_count(must: Mapping[str, Any], counts: Mapping[str, Any]) -> str:
+    """Return which count of a manifest, a number or several by label, is not what it must be; ``""`` if all are."""
+    wrong = (name for name, value in must.items() if counts.get(name) != value)
+    return next((f"{name} is {must[name]}, the manifest says {counts.get(name)}" for name in wrong), "")
 
 
 def _no_leaks(store: Store) -> Verdict:
@@ -121,12 +121,11 @@ def _leaks_again(store: Store) -> Verdict:
         return Verdict(False, fault, {}, Worst("rules", fault))
     import pyarrow as pa
 
-    table, read = read_verdicts(store.published), list[int]()
-    again = pa.Table.from_pylist(list(_found_again(store, read)), table.schema)
+    table, (again, read) = read_verdicts(store.published), _found_again(store)
     held_out, own = store.workspace.built("eval_passages").manifest.counts, HeldOut(store.asset.family, store.partition).label
     uncovered = {label: [count, held_out["by_set"][label]] for label, count in held_out["uncovered"].items() if label != own}
     must: dict[str, Any] = {
-        "examples": sum(read),
+        "examples": read,
         "leaks": len({*_columns(table, "file", "row")}),
         "by_set": Counter(_labels(table)),
         "uncovered": uncovered,
@@ -134,27 +133,24 @@ def _leaks_again(store: Store) -> Verdict:
     if table.num_rows and not store.manifest.counts.get("first", "").endswith(f" {table['detail'][0]}"):
         must["first"] = table["detail"][0].as_py()
     most = max((count / texts for count, texts in uncovered.values()), default=0.0)
-    shares = {"leaks": must["leaks"] / max(1, sum(read)), "uncovered": most}
-    if fault := _fault_of_counts(store.manifest.counts, must) or _fault_of_counts(store.manifest.metrics, shares):
+    shares = {"leaks": must["leaks"] / max(1, read), "uncovered": most}
+    if fault := _wrong_count(must, store.manifest.counts) or wrong_claim(shares, store.manifest.metrics):
         return Verdict(False, fault, {}, Worst("counts", fault))
-    return same_rows(table, again)
+    return same_rows(table, pa.Table.from_pylist(again, table.schema))
 
 
-def _found_again(store: Store, read: list[int]) -> Iterator[dict[str, Any]]:
-    """Yield a row for each example and data set that leaks into it. The first rule that finds one counts its texts; the one that shares most is named.
-
-    Args:
-        read: takes the number of examples of each block.
-    """
+def _found_again(store: Store) -> tuple[list[dict[str, Any]], int]:
+    """Return a row for each example and data set that leaks into it, and how many examples were searched. The first rule that finds one counts its texts; the
+    one that shares most is named."""
     family, name = store.asset.family, store.partition
     published, source = store.workspace.built("eval_passages"), source_to_judge(store.workspace, family, name)
     texts = read_table(published, TEXTS)
     sets, records = _columns(texts, "family", "domain"), _columns(texts, "file", "row")
     searched: dict[str, Passages] = {name: _passages(published, name, texts) for name in store.workspace.family(Eval).rules}
-    foreign = np.array([of != (family, name) for of in sets], bool)
+    foreign, rows, read = np.array([of != (family, name) for of in sets], bool), list[dict[str, Any]](), 0
     refuses = (QUALITY,) if store.workspace.family(FAMILIES[family]).quality.steps else ()
     for examples, items, _ in examples_of(replace(source, refuses=refuses).reading(), "search"):
-        read.append(len(examples))
+        read += len(examples)
         found: dict[tuple[int, str, str], list[tuple[str, Leak]]] = {}
         for rule, passages in searched.items():
             for at, leaks in passages.leaks(examples, foreign).items():
@@ -164,7 +160,7 @@ def _found_again(store: Store, read: list[int]) -> Iterator[dict[str, Any]]:
             rule, most = leaks_by_rule[0]
             units, record = int(searched[rule].units[most.text]), "{}:{}".format(*records[most.text])
             where = f"{domain} (eval)" if of == "eval" else f"held-out {of}[{domain}]"
-            yield {
+            row = {
                 "file": items[at].record.file,
                 "row": items[at].record.row,
                 "rule": rule,
@@ -177,6 +173,8 @@ def _found_again(store: Store, read: list[int]) -> Iterator[dict[str, Any]]:
                 "dropped": "held_out" if store.recipe["policy"] == "drop" else None,
                 "detail": f"shares {most.shared:,} of {units:,} {'paragraphs' if rule == 'dolma' else 'words'} with {record} of {where} ({rule})",
             }
+            rows.append(row)
+    return rows, read
 
 
 def _passages(published: Published, rule: str, texts: Any) -> Passages:

@@ -20,7 +20,7 @@ from prep_assets.extensions.quality.proofs.known_verdicts import DEFAULTS, KNOWN
 from prep_assets.extensions.quality.steps import Configured, Examples, Judged, by_block, corrupted_examples, quality_steps
 from prep_assets.pipeline.asset import Check, Store
 from prep_assets.pipeline.verdicts import read_verdicts
-from prep_assets.proofs.verdict import Verdict, Worst
+from prep_assets.proofs.verdict import Verdict, Worst, wrong_claim
 from prep_assets.samples import document
 from prep_assets.stores.guards import Guards, load_array
 
@@ -71,10 +71,11 @@ def _counts_fault(store: Store, table: Any) -> str:
     for note in (each for each in table.column_names if "." in each and str(table[each].type) == "string"):
         texts = Counter(table[note].to_pylist())
         shares |= {f"{note}.{text}": count / table.num_rows for text, count in texts.items() if len(texts) <= MOST_SHARES}
-    said = {**store.manifest.metrics, **{name: counts[name] for name in ("examples", "dropped", "kept")}}
-    must = {**shares, "examples": table.num_rows, "dropped": dropped.total(), "kept": table.num_rows - dropped.total()}
-    if wrong := [name for name in {**said, **must} if said.get(name) != must.get(name)]:
-        return f"{wrong[0]} of its verdicts is {must.get(wrong[0], 'nothing')}, and the manifest says {said.get(wrong[0], 'nothing')}"
+    must = {"examples": table.num_rows, "dropped": dropped.total(), "kept": table.num_rows - dropped.total()}
+    if fault := wrong_claim(must, counts) or wrong_claim(shares, store.manifest.metrics):
+        return fault
+    if extra := store.manifest.metrics.keys() - shares.keys():
+        return f"the manifest has metrics that nothing gives: {', '.join(sorted(extra))}"
     actions = {name: options.get("action", "drop") for name, options in store.family.quality.steps.items()}
     for found in counts["found"]:
         step, action = found.partition("/")[0], found.rpartition(" (")[2].removesuffix(")")

@@ -115,12 +115,12 @@ def _is_grouped(text: str, low: int, high: int) -> bool:
 
     sizes, before = tuple(map(len, re.findall("[0-9]+", text[low:high]))), text[max(0, low - 5) : low]
     is_decimal = re.search(r"(?:\d[.]|(?<!\d)0,|[\d)] ?= ?|[A-Za-z]{2}\d{2}[ -])$", before) or (before[-1:] == "+" and sum(sizes) < 16)
-    is_even = {*sizes} == {4} or len({*re.findall("[^0-9\\0]", text[low:high])}) < 2
+    is_alike = {*sizes} == {4} or len({*re.findall("[^0-9\\0]", text[low:high])}) < 2
     # tweets and their like have up to 19 digits, as only cards of China still do
     is_long = (high - low > 16 and text[low : low + 2] != "62") or (high - low == 13 and ean.is_valid(text[low:high]))
     is_key = (is_long or _PATH.search(text, 0, low)) and not _is_named(text, low)
-    is_even = (is_even and sizes[0] in (4, 6) and min(sizes) > 1) or sizes == (4, 4, 4, 1)
-    return not is_decimal and (is_even if len(sizes) > 1 else not is_key)
+    is_whole = (is_alike and sizes[0] in (4, 6) and min(sizes) > 1) or sizes == (4, 4, 4, 1)
+    return not is_decimal and (is_whole if len(sizes) > 1 else not is_key)
 
 
 # IBANs: each country's length and structure, and check digits.

@@ -59,7 +59,7 @@ from prep_assets.proofs.formats import definition_of, files, rule_named
 from prep_assets.proofs.mask import UNWEIGHED, Conversation, IdentityProof, Left, MaskProof
 from prep_assets.proofs.second_reading import group_again, read_again, shown_by
 from prep_assets.proofs.tables import check_rows
-from prep_assets.proofs.verdict import Tally, Verdict, Worst, combined
+from prep_assets.proofs.verdict import Tally, Verdict, Worst, combined, wrong_claim
 from prep_assets.samples import ASSISTANT, USER, Group, Prompt, Row, Sample
 from prep_assets.schemas.reader import apply
 from prep_assets.stores.groups import LOGPROBS, OF_RUNS, PROMPTS, RESPONSES, REWARDS, STEP_ENDS, STEP_REWARDS, TEST, splits
@@ -121,9 +121,7 @@ def arithmetic_golds(store: Store) -> Verdict:
 def questions_match(store: Store) -> Verdict:
     """Check generated questions against their seed, and how many of each level the manifest counts."""
     levels = Counter(f"level_{level}" for _, _, level in _drawn(store.workspace.family(Rl).arithmetic))
-    must = {"read": levels.total(), "kept": levels.total(), **levels}
-    if wrong := [name for name, count in must.items() if store.manifest.counts.get(name) != count]:
-        fault = f"{wrong[0]} is {must[wrong[0]]:,}, and the manifest counts {store.manifest.counts.get(wrong[0])}"
+    if fault := wrong_claim({"read": levels.total(), "kept": levels.total(), **levels}, store.manifest.counts):
         return Verdict(False, fault, {}, Worst("counts", fault))
     return lines_verdict([check_lines(matched_questions(store))], stored=len(store.lines_of(store.asset.name)))
 

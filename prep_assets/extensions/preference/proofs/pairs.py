@@ -104,12 +104,13 @@ def _pair_fault(file: str, row: Mapping[str, Any]) -> str | None:
     for field in texts:
         if _is_empty(row[field]):
             return f"{field} is empty"
-    if fault := _list_fault(row) if ordered else "":
+    if ordered and (fault := _list_fault(row)):
         return fault
+    if not (ordered or labelled) and row["chosen"] == row["rejected"]:
+        return "chosen equals rejected"
     answers = row["responses"] if ordered else [row[field] for field in texts[1:]]
-    if begun := [answer[0]["role"] for answer in answers if not isinstance(answer, str) and answer[0]["role"] != "assistant"]:
-        return f"an answer begins with what the {begun[0]} says"
-    return "chosen equals rejected" if not labelled and not ordered and row["chosen"] == row["rejected"] else None
+    others = (answer[0]["role"] for answer in answers if not isinstance(answer, str) and answer[0]["role"] != "assistant")
+    return next((f"an answer begins with what the {role} says" for role in others), None)
 
 
 def _is_empty(value: Any) -> bool:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from itertools import cycle
 from typing import Any
 
-from prep_assets.extensions.quality.proofs.known_verdicts import SENTENCES, Known
+from prep_assets.extensions.quality.proofs.known_verdicts import SENTENCES, Known, chat
 from prep_assets.samples import ASSISTANT, TEXT, TOOL_CALL, USER, Pair, Prompt, Region, Sample, Turn, turn
 
 _EQUAL = (
@@ -22,16 +21,12 @@ _DIFFERENT = (
 """A gold and an answer, that are equal or not as mathematics."""
 
 
-def _asked(question: str, *rest: str) -> Sample:
-    return Sample(tuple(turn(role, text) for role, text in zip(cycle((USER, ASSISTANT)), (question, *rest), strict=False)))
-
-
 def _rl_golds() -> Iterator[Known]:
     pairs = [pair.split("|") for pair in (*_EQUAL, *_DIFFERENT)]
     golds = tuple(Prompt((turn(USER, f"Sum {number}?"),), gold) for number, (gold, _) in enumerate(pairs))
     forms = (r"It is \boxed{1}, no: \boxed{%s}.", "#### 1\n#### %s", "#### 1\n<answer>%s</answer>")
-    chats = [_asked(f"sum  {number}?", forms[number % 3] % answer) for number, (_, answer) in enumerate(pairs)]
-    chats += [_asked("Sum 0?", "#### 18", "Sum 1?", "#### 0.6"), _asked("Sum 0?", "I do not know."), _asked("Another?", "#### 19")]
+    chats = [chat(f"sum  {number}?", forms[number % 3] % answer) for number, (_, answer) in enumerate(pairs)]
+    chats += [chat("Sum 0?", "#### 18", "Sum 1?", "#### 0.6"), chat("Sum 0?", "I do not know."), chat("Another?", "#### 19")]
     wrong = (*range(len(_EQUAL), len(pairs)), len(pairs))
     yield Known({}, tuple(chats), dict.fromkeys(wrong, "answer_is_not_the_gold"), golds=golds)
 

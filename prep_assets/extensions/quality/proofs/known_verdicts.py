@@ -147,8 +147,9 @@ def _c4() -> Iterator[Known]:
     yield _one(_lines(*SENTENCES[:3], "Mr. Hill and Dr. Lane lived in St. Ives with J. Smith."), few)
 
 
-def _chat(question: str, answer: str, **more: Any) -> Sample:
-    return Sample((turn(USER, question), turn(ASSISTANT, answer)), **more)
+def chat(*said: str, **more: Any) -> Sample:
+    """A chat of a user, who begins, and an assistant."""
+    return Sample(tuple(turn((USER, ASSISTANT)[at % 2], text) for at, text in enumerate(said)), **more)
 
 
 def _tool(name: str, description: str, **more: Any) -> dict[str, Any]:
@@ -193,8 +194,8 @@ def _near_duplicates() -> Iterator[Known]:
     asked = ("What time is it?", "It is noon.")
     tools = [_tool("f", text) for text in (other, PLAIN, turned, turned.upper())]
     # what one example alone has counts like its turns, so that tools keep two chats apart, or not
-    alone = [_chat(*(asked if at < 2 else SENTENCES[6:8]), tools=(tool,)) for at, tool in enumerate(tools)]
-    mixed = (_chat(*SENTENCES[2:4]), *alone[:1], _chat(*SENTENCES[4:6]), *alone[1:])
+    alone = [chat(*(asked if at < 2 else SENTENCES[6:8]), tools=(tool,)) for at, tool in enumerate(tools)]
+    mixed = (chat(*SENTENCES[2:4]), *alone[:1], chat(*SENTENCES[4:6]), *alone[1:])
     yield Known({}, mixed, {5: f"{found}: is like example 4 of the domain, one of a cluster of 2"}, {"cluster": [-1, -1, -1, -1, 4, 4]})
     yield _several(PLAIN, PLAIN.upper(), other, found={1: found})
     yield _several(PLAIN, other, like, keep="longest", found={0: found})
@@ -202,14 +203,14 @@ def _near_duplicates() -> Iterator[Known]:
     yield _several("Very well.", other, "very well", "Well, very.", "", "", found={2: found})
     question, answer = SENTENCES[0], " ".join(SENTENCES[1:4])
     first, second = ({"title": "a", "text": other}, {"title": "b", "text": PLAIN.upper()})
-    yield Known({}, (_chat(question, answer, documents=(first,)), _chat(question, answer, documents=(first,))), {1: "near_duplicate"})
-    yield Known({}, (_chat(question, answer, documents=(first,)), _chat(SENTENCES[7], " ".join(SENTENCES[7:]), documents=(first,))), {})
-    rest = (_chat(SENTENCES[6], " ".join(SENTENCES[6:])), _chat(SENTENCES[8], " ".join(SENTENCES[4:7])))
+    yield Known({}, (chat(question, answer, documents=(first,)), chat(question, answer, documents=(first,))), {1: "near_duplicate"})
+    yield Known({}, (chat(question, answer, documents=(first,)), chat(SENTENCES[7], " ".join(SENTENCES[7:]), documents=(first,))), {})
+    rest = (chat(SENTENCES[6], " ".join(SENTENCES[6:])), chat(SENTENCES[8], " ".join(SENTENCES[4:7])))
     for field, contexts in (("documents", (first, second)), ("tools", (_tool("f", other), _tool("g", PLAIN.upper())))):
         # both are shared with another chat: documents that differ keep two chats apart, tools do not
         four = [
             changed(sample, **{field: (context,)})
-            for sample, context in zip((_chat(question, answer),) * 2 + rest, [*contexts] * 2, strict=True)
+            for sample, context in zip((chat(question, answer),) * 2 + rest, [*contexts] * 2, strict=True)
         ]
         yield Known({}, tuple(four), {1: "near_duplicate"} if field == "tools" else {})
 
