@@ -100,6 +100,9 @@ def _gopher_repetition() -> Iterator[Known]:
     for times, length, words in passages:  # as many words as there may be, and one more
         yield from (_repeated_passage(times, length, count) for count in (words, words + 1))
     yield _one(" ".join(f"red fox {word}" for word in _CONTENT[:10]), "gopher_top_n_gram: one 2-gram has")
+    others, pairs = [f"w{number:03d}" for number in range(44)], ("internationalization responsibilities", "of it")
+    for twice, reason in ((pairs, "gopher_top_n_gram: one 2-gram has 24%"), (pairs[::-1], "")):  # of two as frequent the first counts
+        yield _one(" ".join(" ".join((twice[at % 2], *others[11 * at : 11 * at + 11])) for at in range(4)), reason)
     yield _one(" ".join([SENTENCES[0], SENTENCES[1], SENTENCES[0], SENTENCES[2]]), "gopher_n_grams")
 
 
